@@ -1,0 +1,47 @@
+# make demo   set up, get the default model, explain a sentence
+# make test   set up, then run everything that CI runs
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# OpenMP threads that spin while they wait make two busy cores many times slower than one.
+export OMP_WAIT_POLICY ?= PASSIVE
+
+.PHONY: demo test check format setup setup-dev model clean
+
+demo: model
+	$(BIN)/rationales explain "The Supreme Court on Tuesday"
+
+test: setup-dev model check
+
+check:
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n 2
+
+format:
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+setup: $(VENV)/installed
+setup-dev: $(VENV)/installed-dev
+
+# torch goes first, pinned, so that nothing else chooses a build of it.
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -q -c constraints.txt torch
+	$(PIP) install -q -c constraints.txt -e .
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(PIP) install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+model: setup
+	$(BIN)/rationales model get
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,46 @@
+"""Rationales: the smallest part of the context that is enough for a model to say the same thing.
+
+    text ─► Context ─► SubsetScorer ─► Search ─► Rationale ─► show · save · to_dataframe
+            (tokens,   (log p of the   (which     (what was
+             target)    target given    subset     kept, why,
+                        a kept subset)  next?)     is it enough?)
+
+>>> import rationales
+>>> explanation = rationales.load().explain("The Supreme Court on Tuesday")  # doctest: +SKIP
+>>> explanation.show()  # doctest: +SKIP
+"""
+
+from rationales.context import Context, Token
+from rationales.errors import MissingExtraError, RationalesError
+from rationales.explainer import Explainer, Interrupted, Progress, Request, load, rationalize
+from rationales.methods import METHODS
+from rationales.options import Options
+from rationales.rationale import Candidate, Explanation, Rationale, Step
+from rationales.scoring.blackbox import BlackBoxScorer
+from rationales.scoring.protocol import Score, SubsetScorer
+from rationales.scoring.table import TableScorer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "METHODS",
+    "BlackBoxScorer",
+    "Candidate",
+    "Context",
+    "Explainer",
+    "Explanation",
+    "Interrupted",
+    "MissingExtraError",
+    "Options",
+    "Progress",
+    "Rationale",
+    "RationalesError",
+    "Request",
+    "Score",
+    "Step",
+    "SubsetScorer",
+    "TableScorer",
+    "Token",
+    "load",
+    "rationalize",
+]

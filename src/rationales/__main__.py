@@ -1,0 +1,5 @@
+"""``python -m rationales``."""
+
+from rationales.cli import main
+
+main()

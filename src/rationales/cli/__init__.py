@@ -1,0 +1,86 @@
+"""The command line: thin commands over the Python interface.
+
+Nothing here imports torch until a model is needed, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from rationales import __version__
+from rationales.cli import explain as explain_command
+from rationales.cli import model as model_commands
+from rationales.errors import RationalesError
+
+app = typer.Typer(
+    name="rationales",
+    help="The smallest part of the context that is enough for a language model to say the same.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("explain", epilog=explain_command.EXAMPLES)(explain_command.explain)
+app.add_typer(model_commands.app, name="model")
+
+
+@app.callback(invoke_without_command=False)
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+    ] = False,
+) -> None:
+    if version:
+        typer.echo(f"rationales {__version__}")
+        raise typer.Exit()
+
+
+def main() -> None:
+    """The ``rationales`` command: runs the arguments given to the process and exits."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of a command line: 0, 2 for what the user can put right, 130 for Ctrl-C."""
+    try:
+        code = app(_expand(arguments), standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except RationalesError as error:
+        return _fail(str(error))
+    except typer.TyperException as error:
+        message = getattr(error, "format_message", error.__str__)()
+        # No arguments at all: what is raised then is the help text itself.
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(message)
+            return 2
+        return _fail(f"{message} (see rationales --help)")
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        # The reader has gone (a pager was quit): say nothing, also not when Python shuts down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _fail(message: str) -> int:
+    one_line = " ".join(message.split())
+    typer.echo(f"error: {one_line}", err=True)
+    return 2
+
+
+def _expand(arguments: list[str]) -> list[str]:
+    """The arguments, with ``--steps`` made ``--steps=0`` where the number after it is left out."""
+    expanded = list(arguments)
+    for place, argument in enumerate(arguments):
+        if argument == "--":
+            break
+        following = arguments[place + 1] if place + 1 < len(arguments) else ""
+        if argument == "--steps" and not following.isdigit():
+            expanded[place] = "--steps=0"
+    return expanded

@@ -1,0 +1,78 @@
+"""What may be kept, and what has to be predicted.
+
+A context is one flat index space over the tokens before a target. A *subset* of it is a tuple of
+indices. Some indices are always kept: the *required* ones are part of every rationale (a decoder
+predicts from the token before the target, so that one is required), the *pinned* ones are not
+(a beginning-of-sequence token, the tokens of a chat template).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from rationales.errors import RationalesError
+
+Subset = tuple[int, ...]
+"""Indices of the kept tokens, in the order in which they were added; pinned ones left out."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of a text: its place, its id, and the characters it stands for."""
+
+    index: int
+    id: int
+    text: str
+    pinned: bool = False
+
+
+@dataclass(frozen=True)
+class Context:
+    """The tokens before a target, the target, and which of the tokens are always kept."""
+
+    ids: tuple[int, ...]
+    target_id: int
+    required: Subset = ()
+    pinned: tuple[int, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        always = (*self.required, *self.pinned)
+        if len(set(always)) != len(always):
+            raise RationalesError(f"required and pinned indices overlap or repeat: {always}")
+        if always and not 0 <= min(always) <= max(always) < len(self.ids):
+            raise RationalesError(
+                f"required and pinned indices {always} must lie in the context of "
+                f"{len(self.ids)} tokens"
+            )
+
+    @cached_property
+    def candidates(self) -> Subset:
+        """The indices that a search may add: neither required nor pinned, in order."""
+        always = {*self.required, *self.pinned}
+        return tuple(i for i in range(len(self.ids)) if i not in always)
+
+    @cached_property
+    def everything(self) -> Subset:
+        """The largest subset: the whole context but for what is pinned anyway."""
+        return tuple(sorted((*self.required, *self.candidates)))
+
+    def keep(self, subset: Iterable[int]) -> tuple[int, ...]:
+        """The indices that the model sees for this subset: with the pinned ones, in text order."""
+        return tuple(sorted({*subset, *self.pinned}))
+
+
+def causal_context(ids: tuple[int, ...], target: int, pinned: frozenset[int]) -> Context:
+    """The context of the token at index ``target`` in a language model's text.
+
+    The token before the target is required, unless it is pinned: then it is kept anyway.
+    """
+    if not 0 < target < len(ids):
+        raise RationalesError(f"token {target} has nothing before it, or is not in the text")
+    return Context(
+        ids=ids[:target],
+        target_id=ids[target],
+        required=() if target - 1 in pinned else (target - 1,),
+        pinned=tuple(sorted(i for i in pinned if i < target)),
+    )

@@ -1,0 +1,317 @@
+"""The whole pipeline behind two verbs: ``load`` a model, ``explain`` a text.
+
+text → passage → contexts → searches, run side by side by the driver → explanations
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, overload
+
+from rationales.context import Context, causal_context
+from rationales.errors import RationalesError
+from rationales.methods import BASELINES, check_method, make_search
+from rationales.options import Options
+from rationales.passage import Passage, Tokenizer, encode, find_targets, make_tokens, token_text
+from rationales.rationale import Explanation, Rationale
+from rationales.scoring.protocol import SubsetScorer
+from rationales.search.base import Search
+from rationales.search.driver import run
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from rationales.ranking import Ranker
+
+
+@dataclass(frozen=True)
+class Request:
+    """One text to explain, and what to ask of it; the id comes back with the answer."""
+
+    text: str
+    options: Options = field(default_factory=Options)
+    id: str | int | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: targets explained, targets known so far, subsets scored."""
+
+    done: int = 0
+    total: int = 0
+    evaluations: int = 0
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was interrupted; ``explanations`` hold the targets that were finished."""
+
+    def __init__(self, explanations: list[Explanation]) -> None:
+        super().__init__("interrupted")
+        self.explanations = explanations
+
+
+def load(
+    model: str | PreTrainedModel | None = None,
+    tokenizer: Tokenizer | None = None,
+    *,
+    dtype: str | None = None,
+    device: str | None = None,
+    batch_tokens: int | None = None,
+    allow_pickle: bool = False,
+    progress: Callable[[str, float], None] | None = None,
+) -> Explainer:
+    """An explainer for a model: a name, a folder, a model you already have, or the default one.
+
+    With a model object, its tokenizer has to be given too. ``batch_tokens`` bounds the tokens of a
+    forward pass, and with it the memory. ``progress`` is told the stage and the fraction done while
+    the default model is converted.
+    """
+    if model is None or isinstance(model, str):
+        from rationales.models import load_model
+
+        loaded = load_model(
+            model, dtype=dtype, device=device, allow_pickle=allow_pickle, progress=progress
+        )
+        network, name = loaded.model, loaded.name
+        tokenizer = loaded.tokenizer if tokenizer is None else tokenizer
+    else:
+        network = model
+        name = getattr(model.config, "_name_or_path", "") or type(model).__name__
+    if tokenizer is None:
+        raise RationalesError("a model object needs its tokenizer: load(model=..., tokenizer=...)")
+    from rationales.scoring.causal import DEFAULT_BATCH_TOKENS, CausalScorer
+
+    scorer = CausalScorer(network, batch_tokens=batch_tokens or DEFAULT_BATCH_TOKENS)
+    return Explainer(scorer, tokenizer, name=name, model=network)
+
+
+class Explainer:
+    """Explains texts with one scorer.
+
+    ``model`` is needed only by methods that look inside it; a black box has none.
+    """
+
+    def __init__(
+        self,
+        scorer: SubsetScorer,
+        tokenizer: Tokenizer,
+        *,
+        name: str = "black box",
+        model: PreTrainedModel | None = None,
+    ) -> None:
+        self.scorer = scorer
+        self.tokenizer = tokenizer
+        self.name = name
+        self.model = model
+
+    @overload
+    def explain(self, text: str, options: Options = ..., **changes: Any) -> Explanation: ...
+    @overload
+    def explain(
+        self, text: Sequence[str], options: Options = ..., **changes: Any
+    ) -> list[Explanation]: ...
+    def explain(
+        self, text: str | Sequence[str], options: Options | None = None, **changes: Any
+    ) -> Explanation | list[Explanation]:
+        """The explanation of a text; of a list of texts, a list of explanations.
+
+        Keywords are the fields of ``Options``: ``explain("…", target="last", max_size=4)``.
+        """
+        options = (options or Options()).change(**changes)
+        texts = [text] if isinstance(text, str) else list(text)
+        explanations = list(self.explain_all(Request(each, options) for each in texts))
+        return explanations[0] if isinstance(text, str) else explanations
+
+    def explain_all(
+        self,
+        requests: Iterable[Request],
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Iterator[Explanation]:
+        """The explanations of all requests, in order, each as soon as it is finished.
+
+        All their targets run side by side. An interrupt raises ``Interrupted``, which holds the
+        explanations that are begun, with their finished targets.
+        """
+        jobs: list[_Job] = []  # those begun and not yet handed out, in order
+        progress = Progress()
+
+        def tell(done: int = 0, total: int = 0, evaluations: int = 0) -> None:
+            nonlocal progress
+            progress = Progress(
+                progress.done + done, progress.total + total, progress.evaluations + evaluations
+            )
+            if on_progress is not None:
+                on_progress(progress)
+
+        def searches() -> Iterator[tuple[tuple[_Job, int], Context, Search]]:
+            for request in requests:
+                job = self._begin(request)
+                jobs.append(job)
+                tell(total=len(job.targets))
+                for target in job.targets:
+                    context = causal_context(job.passage.ids, target, job.passage.pinned)
+                    job.evaluations.add(self._evaluation(context))
+                    yield (job, target), context, job.search(context)
+
+        try:
+            for (job, _), rationale in run(
+                searches(), self.scorer, on_evaluations=lambda n: tell(evaluations=n)
+            ):
+                job.found.append(rationale)
+                tell(done=1)
+                while jobs and jobs[0].finished:
+                    yield self._end(jobs.pop(0))
+            while jobs:  # what is left had no target that can be explained
+                yield self._end(jobs.pop(0))
+        except KeyboardInterrupt as error:
+            raise Interrupted([self._end(job) for job in jobs]) from error
+
+    def _begin(self, request: Request) -> _Job:
+        """The text tokenised and continued, its targets found, its search chosen."""
+        options = request.options
+        check_method(options.method)
+        passage = encode(self.tokenizer, request.text, options)
+        if options.target is not None:
+            targets = find_targets(passage, options.target)
+        else:
+            if options.continuation is None:
+                passage = self._generate(passage, options.generate)
+            targets = list(range(passage.start, len(passage.tokens)))
+        self._check_length(len(passage.tokens))
+        ranker = self._ranker(options)
+        return _Job(
+            request,
+            passage,
+            targets=[t for t in targets if t > 0],
+            unexplainable=tuple(t for t in targets if t == 0),
+            search=lambda context: _with_full_context(
+                context, make_search(context, options, ranker)
+            ),
+        )
+
+    def _generate(self, passage: Passage, how_many: int) -> Passage:
+        """The passage with the model's own continuation, by raw argmax.
+
+        The scorer itself decodes: what it generates is what it predicts. ``generate()`` would obey
+        penalties and suppressed tokens, and give targets that the model does not predict.
+        """
+        ids = list(passage.ids)
+        self._check_length(len(ids) + how_many)
+        ends = _end_ids(self.model, self.tokenizer)
+        for _ in range(how_many):
+            context = Context(tuple(ids), target_id=0)
+            [score] = self.scorer.score([(context, tuple(range(len(ids))))])
+            ids.append(score.prediction_id)
+            if score.prediction_id in ends:
+                break
+        return Passage(make_tokens(self.tokenizer, ids, passage.pinned), passage.start)
+
+    def _check_length(self, tokens: int) -> None:
+        limit = getattr(self.scorer, "max_positions", None)
+        if limit is not None and tokens - 1 > limit:  # the last token is only a target
+            raise RationalesError(
+                f"the text has {tokens} tokens with its continuation, and the model has positions "
+                f"for {limit}: shorten the text"
+            )
+
+    def _ranker(self, options: Options) -> Ranker | None:
+        if options.method not in BASELINES:
+            if options.absolute:
+                raise RationalesError(f"{options.method} has no sign: leave out absolute")
+            return None
+        from rationales.ranking import RankingOptions, make_ranker
+
+        batch_tokens = getattr(self.scorer, "batch_tokens", None)
+        wanted = RankingOptions(options.absolute, options.seed, options.ig_steps)
+        if batch_tokens is not None:
+            wanted = replace(wanted, batch_tokens=batch_tokens)
+        return make_ranker(options.method, self.model, wanted)
+
+    def _evaluation(self, context: Context) -> str:
+        evaluation = getattr(self.scorer, "evaluation", None)
+        return evaluation(context) if evaluation is not None else "black-box"
+
+    def _end(self, job: _Job) -> Explanation:
+        return Explanation(
+            model=self.name,
+            method=job.request.options.method,
+            evaluation="+".join(sorted(job.evaluations, reverse=True)) or "none",
+            tokens=job.passage.tokens,
+            rationales=tuple(
+                self._with_texts(rationale, job.passage)
+                for rationale in sorted(job.found, key=lambda r: r.target)
+            ),
+            seconds=time.perf_counter() - job.started,
+            unexplainable=job.unexplainable,
+            complete=job.finished,
+            id=job.request.id,
+        )
+
+    def _with_texts(self, rationale: Rationale, passage: Passage) -> Rationale:
+        return replace(
+            rationale,
+            target_text=passage.tokens[rationale.target].text
+            or token_text(self.tokenizer, rationale.target_id),
+            steps=tuple(
+                replace(step, prediction_text=token_text(self.tokenizer, step.prediction_id))
+                for step in rationale.steps
+            ),
+        )
+
+
+@dataclass(eq=False)
+class _Job:
+    """A request under way: its passage, its targets, and what was found so far."""
+
+    request: Request
+    passage: Passage
+    targets: list[int]
+    unexplainable: tuple[int, ...]
+    search: Callable[[Context], Search]
+    found: list[Rationale] = field(default_factory=list)
+    evaluations: set[str] = field(default_factory=set)
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def finished(self) -> bool:
+        return len(self.found) == len(self.targets)
+
+
+def _with_full_context(context: Context, search: Search) -> Search:
+    """The search's rationale, with whether the whole context predicts the target too.
+
+    This one evaluation is not the search's own, and is not counted as such.
+    """
+    [full] = yield [context.everything]
+    rationale = yield from search
+    return replace(rationale, predicted=full.prediction_id == context.target_id)
+
+
+def _end_ids(model: PreTrainedModel | None, tokenizer: Tokenizer) -> set[int]:
+    """The ids after which a text is over."""
+    found: set[int] = set()
+    for source in (getattr(model, "generation_config", None), tokenizer):
+        ids = getattr(source, "eos_token_id", None)
+        found.update([ids] if isinstance(ids, int) else ids or ())
+    return found
+
+
+def rationalize(
+    context: Context, scorer: SubsetScorer, options: Options | None = None, **changes: Any
+) -> Rationale:
+    """The rationale of one context under any scorer: the pipeline without text.
+
+    Keywords are the fields of ``Options``; methods that look inside a model are not for this one.
+    """
+    options = (options or Options()).change(**changes)
+    check_method(options.method)
+    ranker: Ranker | None = None
+    if options.method in BASELINES:
+        from rationales.ranking import RankingOptions, make_ranker
+
+        ranker = make_ranker(options.method, None, RankingOptions(seed=options.seed))
+    search = _with_full_context(context, make_search(context, options, ranker))
+    [(_, rationale)] = run([(0, context, search)], scorer)
+    return rationale

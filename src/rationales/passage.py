@@ -1,0 +1,215 @@
+"""Text → tokens, and the tokens that are to be explained.
+
+The characters of the tokens, joined, are the text. A character that is split over several tokens
+(an emoji in byte-level BPE) belongs to the first of them; the others stand for nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rationales.context import Token
+from rationales.errors import RationalesError
+from rationales.options import Options
+
+Tokenizer = Any
+"""A tokenizer from transformers; typed loosely, because its two backends share no narrow type."""
+
+_SENTINEL = "\N{SNOWMAN}rationales\N{SNOWMAN}"
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Tokens with the ones that are pinned, and where a forced continuation begins."""
+
+    tokens: tuple[Token, ...]
+    start: int
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return tuple(token.id for token in self.tokens)
+
+    @property
+    def pinned(self) -> frozenset[int]:
+        return frozenset(token.index for token in self.tokens if token.pinned)
+
+
+def encode(tokenizer: Tokenizer, text: str, options: Options) -> Passage:
+    """The passage of a text, wrapped and continued as the options say."""
+    if not text.strip():
+        raise RationalesError("the text is empty: give at least one word")
+    if options.chat:
+        ids, pinned = _encode_chat(tokenizer, text)
+        prompt = _chat(tokenizer, text)
+    else:
+        ids, pinned = _encode_plain(tokenizer, text, pin=options.specials == "pinned")
+        prompt = text
+    start = len(ids)
+    if options.continuation is not None:
+        ids = ids + _continuation_ids(tokenizer, prompt, ids, options)
+    if not ids:
+        raise RationalesError("the tokenizer makes no token of this text")
+    return Passage(make_tokens(tokenizer, ids, pinned), start)
+
+
+def make_tokens(
+    tokenizer: Tokenizer, ids: Sequence[int], pinned: frozenset[int]
+) -> tuple[Token, ...]:
+    """The tokens of these ids with their characters."""
+    texts = token_texts(tokenizer, ids)
+    return tuple(
+        Token(index, int(id), text, index in pinned)
+        for index, (id, text) in enumerate(zip(ids, texts, strict=True))
+    )
+
+
+def token_texts(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """The characters of each token; joined, they are the decoded text."""
+    texts: list[str] = []
+    # Decoded with the token before it, because a first token may lose its leading space.
+    before, known, pending = 0, 0, 0
+    for end in range(1, len(ids) + 1):
+        texts.append("")
+        already = _decode(tokenizer, ids[before:known])
+        now = _decode(tokenizer, ids[before:end])
+        if now.endswith("\N{REPLACEMENT CHARACTER}") and end < len(ids):
+            continue  # an unfinished character: wait for its last byte
+        texts[pending] = now[len(already) :]
+        before, known, pending = known, end, end
+    return texts
+
+
+def token_text(tokenizer: Tokenizer, id: int) -> str:
+    """The characters of one token on its own, with its leading space."""
+    text = _decode(tokenizer, [id])
+    piece = tokenizer.convert_ids_to_tokens(id)
+    lost_space = isinstance(piece, str) and piece.startswith("▁") and not text.startswith(" ")
+    return " " + text if lost_space else text
+
+
+def find_targets(passage: Passage, target: str | int) -> list[int]:
+    """The indices that ``"all"``, ``"last"``, a number or a word stands for."""
+    own = [token.index for token in passage.tokens if not token.pinned]
+    if target == "all":
+        return own
+    if target == "last":
+        return own[-1:]
+    if isinstance(target, int) or re.fullmatch(r"[+-]?\d+", target):
+        index = int(target)
+        if not -len(passage.tokens) <= index < len(passage.tokens):
+            raise RationalesError(
+                f"there is no token {index}: the text has {len(passage.tokens)} tokens, "
+                f"0 … {len(passage.tokens) - 1}"
+            )
+        return [index % len(passage.tokens)]
+    return _find_word(passage, target)
+
+
+def _find_word(passage: Passage, target: str) -> list[int]:
+    """Every token of one occurrence of a word: the last, or the one that ``word#2`` names."""
+    word, _, number = target.rpartition("#")
+    if not (word and number.isdigit()):
+        word, number = target, ""
+    if not word.strip():
+        raise RationalesError("the target is empty: give all, last, an index or a word")
+    # Only the user's own text is searched; pinned tokens are blanked, in place.
+    text = "".join("\0" * len(t.text) if t.pinned else t.text for t in passage.tokens)
+    quoted = re.escape(word.strip())
+    places = [m.span() for m in re.finditer(rf"(?<!\w){quoted}(?!\w)", text)]
+    # Languages without spaces have no word boundaries to find.
+    places = places or [m.span() for m in re.finditer(quoted, text)]
+    if not places:
+        raise RationalesError(
+            f"the target {word!r} is not in the text: give a word of it, an index, last or all"
+        )
+    which = int(number) if number else len(places)
+    if not 1 <= which <= len(places):
+        raise RationalesError(
+            f"the text has {len(places)} occurrence(s) of {word!r}, not a number {which}"
+        )
+    start, end = places[which - 1]
+    found: list[int] = []
+    position = 0
+    for token in passage.tokens:
+        own = text[max(start, position) : min(end, position + len(token.text))]
+        # A later byte of a split character stands for nothing but lies inside the word.
+        inside = not token.text and start < position < end + 1 and bool(found)
+        if own.strip() or (inside and not token.pinned):
+            found.append(token.index)
+        position += len(token.text)
+    return found
+
+
+def _encode_plain(tokenizer: Tokenizer, text: str, pin: bool) -> tuple[list[int], frozenset[int]]:
+    """Ids with the special tokens that the tokenizer puts before the text, and those pinned.
+
+    Special tokens after the text (an end of sequence) are left out: the text goes on.
+    """
+    plain = _ids(tokenizer, text, specials=False)
+    whole = _ids(tokenizer, text, specials=True)
+    for before in range(len(whole) - len(plain) + 1):
+        if whole[before : before + len(plain)] == plain:
+            return whole[:before] + plain, frozenset(range(before)) if pin else frozenset()
+    return plain, frozenset()
+
+
+def _encode_chat(tokenizer: Tokenizer, text: str) -> tuple[list[int], frozenset[int]]:
+    """Ids of the text in the chat template, everything but the text pinned."""
+    rendered, frame = _chat(tokenizer, text), _chat(tokenizer, _SENTINEL)
+    prefix, _, suffix = frame.partition(_SENTINEL)
+    content = rendered[len(prefix) : len(rendered) - len(suffix)]
+    ids = _ids(tokenizer, rendered, specials=False)
+    texts = token_texts(tokenizer, ids)
+    end = len("".join(texts)) - len(suffix)
+    start = end - len(content)
+    if "".join(texts)[start:end] != content or content.strip() != text.strip():
+        raise RationalesError(
+            "this model's chat template or tokenizer rewrites the text, so its own tokens cannot "
+            "be told from the text's: explain it without --chat"
+        )
+    pinned, position = set(), 0
+    for index, piece in enumerate(texts):
+        if position >= end or position + max(1, len(piece)) <= start:
+            pinned.add(index)
+        position += len(piece)
+    return ids, frozenset(pinned)
+
+
+def _chat(tokenizer: Tokenizer, text: str) -> str:
+    if not getattr(tokenizer, "chat_template", None):
+        raise RationalesError("this model has no chat template: explain the text without --chat")
+    messages = [{"role": "user", "content": text}]
+    rendered: str = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True
+    )
+    return rendered
+
+
+def _continuation_ids(
+    tokenizer: Tokenizer, prompt: str, ids: list[int], options: Options
+) -> list[int]:
+    """The ids of the continuation, cut where the prompt ends.
+
+    The two are tokenised together where that leaves the prompt's tokens as they are: some
+    tokenizers put a space of their own before a text that stands alone.
+    """
+    assert options.continuation is not None
+    together = _ids(tokenizer, prompt + options.continuation, specials=False)
+    alone = _ids(tokenizer, prompt, specials=False)
+    if together[: len(alone)] == alone and len(together) > len(alone):
+        return together[len(alone) :]
+    return _ids(tokenizer, options.continuation, specials=False)
+
+
+def _ids(tokenizer: Tokenizer, text: str, specials: bool) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=specials, verbose=False)["input_ids"])
+
+
+def _decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    text: str = tokenizer.decode(
+        list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
+    return text

@@ -1,0 +1,95 @@
+"""Names of the ranking methods, and the ranker that each stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rationales.errors import RationalesError
+from rationales.ranking.controls import NearestFirst, RandomOrder
+from rationales.ranking.protocol import Ranker
+
+RANKERS = (
+    "gradient-norm",
+    "gradient-x-embedding",
+    "integrated-gradients",
+    "attention-rollout",
+    "last-attention",
+    "all-attention",
+    "random",
+    "nearest-first",
+)
+"""The names that ``make_ranker`` knows: the paper's baselines in its order, then two controls."""
+
+BLACK_BOX_RANKERS = ("random", "nearest-first")
+"""The rankers that need no model."""
+
+SIGNED_RANKERS = ("gradient-x-embedding", "integrated-gradients")
+"""The rankers whose importances have a sign, so that their absolute value is another order."""
+
+
+@dataclass(frozen=True)
+class RankingOptions:
+    """What can be set about a ranking method; each method reads the options that concern it."""
+
+    absolute: bool = False
+    """Rank by the absolute value of a signed importance."""
+    seed: int = 0
+    """Of the random order."""
+    ig_steps: int = 100
+    """Points of the path integral of integrated gradients."""
+    batch_tokens: int = 4096
+    """Tokens in one forward pass of integrated gradients: bounds its memory, not its result."""
+
+    def __post_init__(self) -> None:
+        for name in ("ig_steps", "batch_tokens"):
+            if getattr(self, name) < 1:
+                raise RationalesError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+
+def make_ranker(
+    name: str, model: Any | None = None, options: RankingOptions | None = None
+) -> Ranker:
+    """The ranker of this name over a causal Hugging Face model, or over none (a black box)."""
+    options = options or RankingOptions()
+    if name not in RANKERS:
+        raise RationalesError(f"unknown ranking method {name!r}; choose from {', '.join(RANKERS)}")
+    if options.absolute and name not in SIGNED_RANKERS:
+        raise RationalesError(
+            f"{name} has no sign to take the absolute value of; "
+            f"absolute goes with {' and '.join(SIGNED_RANKERS)}"
+        )
+    if name == "random":
+        return RandomOrder(options.seed)
+    if name == "nearest-first":
+        return NearestFirst()
+    if model is None:
+        raise RationalesError(
+            f"{name} looks inside the model; "
+            f"a black box has greedy, exhaustive, {', '.join(BLACK_BOX_RANKERS)}"
+        )
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise RationalesError(
+            f"{name} reads a causal language model, and {type(model).__name__} is an "
+            f"encoder-decoder; use {' or '.join(BLACK_BOX_RANKERS)}"
+        )
+    return _looking_inside(name, model, options)
+
+
+def _looking_inside(name: str, model: Any, options: RankingOptions) -> Ranker:
+    """The ranker of this name that reads gradients or attention."""
+    # Imported here: these load torch, which naming a method (``--help``) must not.
+    from rationales.ranking import attention, gradients
+
+    makers: dict[str, Callable[[], Ranker]] = {
+        "gradient-norm": lambda: gradients.GradientNorm(model),
+        "gradient-x-embedding": lambda: gradients.GradientTimesEmbedding(model, options.absolute),
+        "integrated-gradients": lambda: gradients.IntegratedGradients(
+            model, options.absolute, options.ig_steps, options.batch_tokens
+        ),
+        "attention-rollout": lambda: attention.AttentionRollout(model),
+        "last-attention": lambda: attention.LastAttention(model),
+        "all-attention": lambda: attention.AllAttention(model),
+    }
+    return makers[name]()

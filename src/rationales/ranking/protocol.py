@@ -1,0 +1,42 @@
+"""An importance per context token, and the order that follows from it.
+
+A baseline adds the candidates by falling importance until the subset is sufficient. Everything
+that tells one baseline from another is in the importances.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from rationales.context import Context, Subset
+from rationales.errors import RationalesError
+
+
+class Ranker(Protocol):
+    """Anything that says how important each token of a context is for its target."""
+
+    def rank(self, context: Context) -> list[float]:
+        """One importance per context index: the higher, the earlier the token is added.
+
+        Required and pinned indices have values too; they are kept anyway, so a search ignores them.
+        """
+        ...
+
+
+def order(context: Context, importances: Sequence[float]) -> Subset:
+    """The candidates of the context by falling importance; ties go to the lowest index."""
+    if len(importances) != len(context.ids):
+        raise RationalesError(
+            f"{len(importances)} importances for a context of {len(context.ids)} tokens: "
+            "a ranker gives one per context index"
+        )
+    for index in context.candidates:
+        if math.isnan(importances[index]):
+            raise RationalesError(
+                f"the importance of the token at index {index} is not a number; "
+                "if the model is in half precision, load it in float32"
+            )
+    # sorted() is stable and the candidates come in text order: equal importances stay that way.
+    return tuple(sorted(context.candidates, key=lambda index: -importances[index]))

@@ -1,0 +1,1 @@
+"""Renderers: they take explanations and draw them; results know nothing of them."""

@@ -1,0 +1,1 @@
+"""Scorers: the log-probability of a target given a kept subset of its context."""

@@ -1,0 +1,210 @@
+"""Subsets scored by a causal Hugging Face model, many to a forward pass.
+
+Questions of the same shape share a pass, so nothing is ever padded and no answer depends on its
+neighbours. A pass holds at most ``batch_tokens`` tokens; running out of memory halves that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+
+from rationales.context import Context
+from rationales.errors import RationalesError
+from rationales.scoring import positions
+from rationales.scoring.protocol import Query, Score
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Evaluation = Literal["sparse", "masked"]
+
+DEFAULT_BATCH_TOKENS = 4096
+_LOGITS_AT_ONCE = 2**25
+"""Rows × vocabulary of one pass: with a token or two a row, the logits are most of the memory."""
+
+
+class _Shape(NamedTuple):
+    """What the queries of one forward pass have in common."""
+
+    evaluation: Evaluation
+    length: int
+    rope_length: int | None
+
+
+class CausalScorer:
+    """Scores subsets with a causal language model from transformers.
+
+    The model is tested when it is given: if sparse evaluation is not exact, whole contexts are
+    masked instead; if masking is not exact either (recurrent models), it is refused.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        batch_tokens: int = DEFAULT_BATCH_TOKENS,
+        evaluation: Literal["auto", "sparse", "masked"] = "auto",
+    ) -> None:
+        if batch_tokens < 1:
+            raise RationalesError(f"batch_tokens must be at least 1, not {batch_tokens}")
+        model.train(False)
+        self.model = model
+        self.batch_tokens = batch_tokens
+        self.max_positions = positions.max_positions(model)
+        self._next_token = positions.NextToken(model)
+        self._window = positions.window(model)
+        self._rope_switch = positions.rope_switch(model)
+        self._sparse = evaluation == "sparse"
+        if evaluation == "auto":
+            self._sparse = self._self_test()
+
+    def evaluation(self, context: Context) -> Evaluation:
+        """How subsets of this context are shown to the model: ``sparse`` or ``masked``."""
+        within = self._window is None or len(context.ids) <= self._window
+        return "sparse" if self._sparse and within else "masked"
+
+    def score(self, queries: Sequence[Query]) -> list[Score]:
+        """One score for each query, in order; as many forward passes as the token budget asks."""
+        groups: dict[_Shape, list[int]] = {}
+        for place, query in enumerate(queries):
+            groups.setdefault(self._shape(query), []).append(place)
+        scores: dict[int, Score] = {}
+        for shape, waiting in groups.items():
+            while waiting:
+                batch = waiting[: self._rows(shape.length)]
+                try:
+                    answers = self._forward([queries[p] for p in batch], shape.evaluation)
+                except (MemoryError, RuntimeError) as error:
+                    self._halve_batches(error, len(batch), shape.length)
+                    continue
+                scores.update(zip(batch, answers, strict=True))
+                waiting = waiting[len(batch) :]
+        return [scores[place] for place in range(len(queries))]
+
+    def _shape(self, query: Query) -> _Shape:
+        context, kept = query
+        evaluation = self.evaluation(context)
+        length = len(kept) if evaluation == "sparse" else len(context.ids)
+        switch = self._rope_switch
+        rope = len(context.ids) if switch is not None and len(context.ids) > switch else None
+        return _Shape(evaluation, length, rope)
+
+    def _rows(self, length: int) -> int:
+        vocabulary = int(positions.text_config(self.model).vocab_size)
+        return max(1, min(self.batch_tokens // max(1, length), _LOGITS_AT_ONCE // vocabulary))
+
+    def _forward(self, queries: Sequence[Query], evaluation: Evaluation) -> list[Score]:
+        """One forward pass over queries of the same shape."""
+        masked = evaluation == "masked"
+        if not queries[0][1]:
+            raise RationalesError("a causal model needs at least one kept token to predict from")
+        device = self.model.device
+        kept = [tuple(range(len(context.ids))) if masked else keep for context, keep in queries]
+        ids = torch.tensor(
+            [[c.ids[i] for i in row] for (c, _), row in zip(queries, kept, strict=True)]
+        )
+        places = torch.tensor(kept)
+        mask = torch.ones_like(ids)
+        if masked:
+            mask.zero_()
+            for row, (context, keep) in enumerate(queries):
+                if keep[-1] != len(context.ids) - 1:
+                    raise RationalesError("the token before the target must be kept")
+                mask[row, list(keep)] = 1
+        logits = self._next_token(ids.to(device), places.to(device), mask.to(device))
+        targets = torch.tensor([context.target_id for context, _ in queries], device=device)
+        return _scores(logits, targets)
+
+    def _halve_batches(self, error: Exception, rows: int, length: int) -> None:
+        """Make later passes smaller, or give up if one row of this length is already too much."""
+        if not _is_out_of_memory(error):
+            raise error
+        if rows == 1:
+            raise RationalesError(
+                f"out of memory on a single subset of {length} tokens: "
+                "take a smaller model, a shorter text or --dtype bfloat16"
+            ) from error
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        self.batch_tokens = max(1, rows * length // 2)
+
+    def _self_test(self) -> bool:
+        """Whether sparse evaluation is exact; an error if masked evaluation is not.
+
+        On one random context with holes: changing a dropped token must change nothing; dropped
+        tokens must leave their positions empty; and sparse must agree with masked.
+        """
+        config = positions.text_config(self.model)
+        if getattr(self.model, "_is_stateful", False):
+            raise _refused(self.model, "carries a recurrent state through every token")
+        limits = [n for n in (self._window, self.max_positions) if n is not None]
+        length = max(4, min([12, *limits]))
+        rng = torch.Generator().manual_seed(0)
+        ids = torch.randint(0, config.vocab_size, (1, length), generator=rng)
+        keep = [i for i in range(length) if i == length - 1 or i % 3 == 0]
+        places = torch.arange(length)[None]
+        mask = torch.zeros_like(ids)
+        mask[0, keep] = 1
+        changed = torch.where(mask.bool(), ids, (ids + 1) % config.vocab_size)
+
+        def ask(ids: torch.Tensor, places: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            on = self.model.device
+            return self._next_token(ids.to(on), places.to(on), mask.to(on)).log_softmax(-1).cpu()
+
+        full = ask(ids, places, torch.ones_like(mask))
+        masked = ask(ids, places, mask)
+        if full.isnan().any() or masked.isnan().any():
+            raise RationalesError(
+                f"{self.model.config.model_type} model: its weights give NaN; "
+                "the file may be damaged, or the dtype too narrow (try --dtype float32)"
+            )
+        tolerance = 1e-3 if self.model.dtype in (torch.float32, torch.float64) else 0.3
+        if not torch.allclose(masked, ask(changed, places, mask), atol=tolerance, rtol=0):
+            raise _refused(self.model, "still reads tokens that the attention mask drops")
+        compact, ones = ids[:, keep], torch.ones_like(ids[:, keep])
+        if not self._next_token.controls_positions:
+            closed_up = ask(compact, torch.arange(len(keep))[None], ones)
+            if torch.allclose(masked, closed_up, atol=tolerance, rtol=0):
+                raise _refused(self.model, "moves kept tokens together when others are dropped")
+            return False
+        sparse = ask(compact, places[:, keep], ones)
+        return torch.allclose(masked, sparse, atol=tolerance, rtol=0)
+
+
+def _scores(logits: torch.Tensor, targets: torch.Tensor) -> list[Score]:
+    """Log-probabilities of the targets and of the most likely tokens, from (rows, vocabulary)."""
+    best, predictions = logits.max(dim=-1)
+    if best.isnan().any():
+        raise RationalesError(
+            "the model's probabilities are NaN: its weights may be damaged, "
+            "or the dtype too narrow (try --dtype float32)"
+        )
+    # log p = logit − log Σ exp(logit), in place: the logits are the largest tensor there is.
+    wanted = logits.gather(1, targets[:, None])[:, 0]
+    normalizer = logits.sub_(best[:, None]).exp_().sum(dim=-1).log_().add_(best)
+    return [
+        Score(target, prediction, logprob)
+        for target, prediction, logprob in zip(
+            (wanted - normalizer).tolist(),
+            predictions.tolist(),
+            (best - normalizer).tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether the error says so; on a CPU, torch raises a plain RuntimeError."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
+        words in str(error) for words in ("can't allocate memory", "not enough memory")
+    )
+
+
+def _refused(model: PreTrainedModel, why: str) -> RationalesError:
+    return RationalesError(
+        f"{model.config.model_type} models are not supported: the model {why}, so its predictions "
+        "on a subset are not defined by an attention mask; wrap it in rationales.BlackBoxScorer"
+    )

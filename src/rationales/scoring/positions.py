@@ -1,0 +1,179 @@
+"""Kept tokens at their original positions, for every family of causal models.
+
+There are two exact ways to show a model a subset of a context:
+
+- *sparse*: only the kept tokens, each with its original position. The cost is that of the subset.
+- *masked*: the whole context, with an attention mask over what is dropped. Always as long as the
+  context, but right where a model counts by index: sliding windows, local and chunked attention.
+
+Both need care. Without an explicit mask of ones, gaps in the positions look like packed sequences
+and kept tokens silently stop seeing each other. ALiBi models take no positions and derive them
+from a cumulative sum of the mask, so dropped tokens close ranks; some RoPE variants read the
+largest position of the whole batch, and remember it. This module is where all of that is known.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_WINDOW_FIELDS = ("sliding_window", "window_size", "attention_chunk_size", "local_attention")
+_BATCH_DEPENDENT_ROPE = ("dynamic", "longrope")
+
+_alibi_lock = threading.Lock()
+
+
+def text_config(model: PreTrainedModel) -> Any:
+    """The configuration of the language model proper (multimodal models nest it)."""
+    return model.config.get_text_config(decoder=True)
+
+
+def max_positions(model: PreTrainedModel) -> int | None:
+    """How many tokens the model has positions for, or None where nothing bounds them."""
+    config = text_config(model)
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value > 0 and not _alibi_builders(model):
+            return value
+    return None
+
+
+def window(model: PreTrainedModel) -> int | None:
+    """The smallest window of any layer: contexts within it are exact when evaluated sparsely."""
+    config = text_config(model)
+    layers = getattr(config, "layer_types", None)
+    if layers is not None and all(kind == "full_attention" for kind in layers):
+        return None
+    if getattr(config, "model_type", "") == "gpt_neo" and "local" not in config.attention_layers:
+        return None
+    sizes = [getattr(config, name, None) for name in _WINDOW_FIELDS]
+    return min((size for size in sizes if isinstance(size, int) and size > 0), default=None)
+
+
+def rope_switch(model: PreTrainedModel) -> int | None:
+    """The length beyond which RoPE frequencies depend on the largest position of a batch."""
+    config = text_config(model)
+    parameters = getattr(config, "rope_parameters", None) or {}
+    # Either one set of parameters, or one for each type of layer.
+    sets = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]
+    lengths = [
+        int(
+            rope.get("original_max_position_embeddings")
+            or getattr(config, "original_max_position_embeddings", None)
+            or config.max_position_embeddings
+        )
+        for rope in sets
+        if rope.get("rope_type") in _BATCH_DEPENDENT_ROPE
+    ]
+    return min(lengths, default=None)
+
+
+class NextToken:
+    """Logits of the next token, from ids at given positions under a mask.
+
+    ``ids``, ``positions`` and ``mask`` are (rows, length); the answer is (rows, vocabulary), for
+    the token after the last column.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+        accepted = inspect.signature(model.forward).parameters
+        self.takes_positions = "position_ids" in accepted
+        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+        self._alibi = _alibi_builders(model)
+        self._dynamic_rope = [
+            module for module in model.modules() if _is_dynamic(getattr(module, "rope_type", None))
+        ]
+
+    @property
+    def controls_positions(self) -> bool:
+        """Whether tokens can be put at any position, through an argument or the ALiBi bias."""
+        return self.takes_positions or bool(self._alibi)
+
+    @torch.no_grad()  # not inference mode: RoPE layers keep tensors that gradients need later
+    def __call__(
+        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        for module in self._dynamic_rope:
+            _forget_long_sequences(module)
+        where = {"position_ids": positions} if self.takes_positions else {}
+        with _alibi_at(self._alibi, positions):
+            output = self._model(
+                input_ids=ids, attention_mask=mask, use_cache=False, **where, **self._last_only
+            )
+        logits: torch.Tensor = output.logits[:, -1]
+        return logits.float()
+
+
+def _alibi_builders(model: PreTrainedModel) -> list[tuple[Any, Callable[..., torch.Tensor]]]:
+    """The objects whose ``build_alibi_tensor`` this model calls, with the original function.
+
+    BLOOM calls a method of its own, Falcon a function of its module.
+    """
+    owners: list[Any] = [m for m in model.modules() if hasattr(type(m), "build_alibi_tensor")]
+    if not owners and getattr(model.config, "alibi", False):
+        module = sys.modules[type(model).__module__]
+        owners = [module] if hasattr(module, "build_alibi_tensor") else []
+    return [(owner, owner.build_alibi_tensor) for owner in owners]
+
+
+@contextmanager
+def _alibi_at(
+    builders: list[tuple[Any, Callable[..., torch.Tensor]]], positions: torch.Tensor
+) -> Iterator[None]:
+    """Within it, the ALiBi bias is that of the given positions, whatever the mask."""
+    if not builders:
+        yield
+        return
+
+    def at_positions(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def build(attention_mask: torch.Tensor, num_heads: int, dtype: Any) -> torch.Tensor:
+            # The original, given a mask of ones, is the table slope · position for 0, 1, 2, …
+            every = attention_mask.new_ones(1, int(positions.max()) + 1)
+            table = original(every, num_heads, dtype)[:, 0]  # (heads, positions)
+            bias = table[:, positions].transpose(0, 1)  # (rows, heads, length)
+            return bias.reshape(-1, 1, positions.shape[1])
+
+        return build
+
+    with _alibi_lock:  # the patch is visible to every user of the module
+        for owner, original in builders:
+            owner.build_alibi_tensor = at_positions(original)
+        try:
+            yield
+        finally:
+            for owner, original in builders:
+                if isinstance(owner, torch.nn.Module):
+                    del owner.build_alibi_tensor  # the class's own method shows again
+                else:
+                    owner.build_alibi_tensor = original
+
+
+def _is_dynamic(rope_type: Any) -> bool:
+    kinds = rope_type.values() if isinstance(rope_type, dict) else [rope_type]
+    return any(isinstance(kind, str) and "dynamic" in kind for kind in kinds)
+
+
+def _forget_long_sequences(module: Any) -> None:
+    """Undo what a dynamic RoPE layer kept of longer inputs: the next pass starts afresh."""
+    prefixes = (
+        [f"{kind}_" for kind in module.rope_type] if isinstance(module.rope_type, dict) else [""]
+    )
+    for prefix in prefixes:
+        original = getattr(module, f"{prefix}original_inv_freq", None)
+        if original is not None:
+            current = getattr(module, f"{prefix}inv_freq")
+            module.register_buffer(
+                f"{prefix}inv_freq", original.to(current.device), persistent=False
+            )
+        setattr(module, f"{prefix}max_seq_len_cached", module.original_max_seq_len)
+    module.max_seq_len_cached = module.original_max_seq_len
