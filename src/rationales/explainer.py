@@ -83,7 +83,8 @@ def load(
         raise RationalesError("a model object needs its tokenizer: load(model=..., tokenizer=...)")
     from rationales.scoring.causal import DEFAULT_BATCH_TOKENS, CausalScorer
 
-    scorer = CausalScorer(network, batch_tokens=batch_tokens or DEFAULT_BATCH_TOKENS)
+    batch_tokens = DEFAULT_BATCH_TOKENS if batch_tokens is None else batch_tokens
+    scorer = CausalScorer(network, batch_tokens=batch_tokens)
     return Explainer(scorer, tokenizer, name=name, model=network)
 
 

@@ -41,6 +41,8 @@ def encode(tokenizer: Tokenizer, text: str, options: Options) -> Passage:
     """The passage of a text, wrapped and continued as the options say."""
     if not text.strip():
         raise RationalesError("the text is empty: give at least one word")
+    _check_unicode(text)
+    _check_unicode(options.continuation or "")
     if options.chat:
         ids, pinned = _encode_chat(tokenizer, text)
         prompt = _chat(tokenizer, text)
@@ -48,10 +50,12 @@ def encode(tokenizer: Tokenizer, text: str, options: Options) -> Passage:
         ids, pinned = _encode_plain(tokenizer, text, pin=options.specials == "pinned")
         prompt = text
     start = len(ids)
-    if options.continuation is not None:
-        ids = ids + _continuation_ids(tokenizer, prompt, ids, options)
     if not ids:
         raise RationalesError("the tokenizer makes no token of this text")
+    if options.continuation is not None:
+        ids = ids + _continuation_ids(tokenizer, prompt, options.continuation)
+        if len(ids) == start:
+            raise RationalesError("the tokenizer makes no token of this continuation")
     return Passage(make_tokens(tokenizer, ids, pinned), start)
 
 
@@ -111,7 +115,7 @@ def find_targets(passage: Passage, target: str | int) -> list[int]:
 def _find_word(passage: Passage, target: str) -> list[int]:
     """Every token of one occurrence of a word: the last, or the one that ``word#2`` names."""
     word, _, number = target.rpartition("#")
-    if not (word and number.isdigit()):
+    if not (word and number.isdecimal()):  # isdigit() holds for "²" too, which int() refuses
         word, number = target, ""
     if not word.strip():
         raise RationalesError("the target is empty: give all, last, an index or a word")
@@ -170,9 +174,11 @@ def _encode_chat(tokenizer: Tokenizer, text: str) -> tuple[list[int], frozenset[
             "this model's chat template or tokenizer rewrites the text, so its own tokens cannot "
             "be told from the text's: explain it without --chat"
         )
-    pinned, position = set(), 0
+    pinned, position, outside = set(), 0, start > 0
     for index, piece in enumerate(texts):
-        if position >= end or position + max(1, len(piece)) <= start:
+        if piece:  # a later byte of a split character goes with the first
+            outside = position >= end or position + len(piece) <= start
+        if outside:
             pinned.add(index)
         position += len(piece)
     return ids, frozenset(pinned)
@@ -188,20 +194,29 @@ def _chat(tokenizer: Tokenizer, text: str) -> str:
     return rendered
 
 
-def _continuation_ids(
-    tokenizer: Tokenizer, prompt: str, ids: list[int], options: Options
-) -> list[int]:
+def _continuation_ids(tokenizer: Tokenizer, prompt: str, continuation: str) -> list[int]:
     """The ids of the continuation, cut where the prompt ends.
 
     The two are tokenised together where that leaves the prompt's tokens as they are: some
-    tokenizers put a space of their own before a text that stands alone.
+    tokenizers put a space of their own before a text that stands alone. Where the two would merge
+    into one token, a line break, which merges with next to nothing, stands in for the prompt.
     """
-    assert options.continuation is not None
-    together = _ids(tokenizer, prompt + options.continuation, specials=False)
-    alone = _ids(tokenizer, prompt, specials=False)
-    if together[: len(alone)] == alone and len(together) > len(alone):
-        return together[len(alone) :]
-    return _ids(tokenizer, options.continuation, specials=False)
+    for before in (prompt, "\n"):
+        together = _ids(tokenizer, before + continuation, specials=False)
+        alone = _ids(tokenizer, before, specials=False)
+        if together[: len(alone)] == alone and len(together) > len(alone):
+            return together[len(alone) :]
+    return _ids(tokenizer, continuation, specials=False)
+
+
+def _check_unicode(text: str) -> None:
+    """Refuse what is no text: bytes of a command line that are not UTF-8 arrive as surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RationalesError(
+            f"the text is not valid Unicode at character {error.start}: give it in UTF-8"
+        ) from error
 
 
 def _ids(tokenizer: Tokenizer, text: str, specials: bool) -> list[int]:

@@ -7,6 +7,7 @@ package says what the JSON looks like). They hold no model and draw no pictures.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -103,6 +104,8 @@ class Explanation:
     def __post_init__(self) -> None:
         attached = tuple(replace(r, tokens=self.tokens) for r in self.rationales)
         object.__setattr__(self, "rationales", attached)
+        # Milliseconds, here and not when written: what is read back equals what was saved.
+        object.__setattr__(self, "seconds", round(self.seconds, 3))
 
     def __len__(self) -> int:
         return len(self.rationales)
@@ -138,6 +141,10 @@ class Explanation:
             return cls.from_json(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise RationalesError(f"cannot read {path}: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise RationalesError(
+                f"cannot read {path}: it is not UTF-8 text ({error.reason})"
+            ) from error
 
     def to_json(self, indent: int | None = None) -> str:
         """The explanation as a JSON object; on one line unless an indent is given."""
@@ -168,7 +175,7 @@ class Explanation:
             data["unexplainable"] = list(self.unexplainable)
         if not self.complete:
             data["complete"] = False
-        return data | {"seconds": round(self.seconds, 3)}
+        return data | {"seconds": self.seconds}
 
     @classmethod
     def from_dict(cls, data: Any) -> Explanation:
@@ -257,14 +264,15 @@ def _rationale_from_dict(data: dict[str, Any]) -> Rationale:
 def _step_to_dict(step: Step) -> dict[str, Any]:
     data: dict[str, Any] = {
         "index": step.index,
-        "target_logprob": step.target_logprob,
+        "target_logprob": _logprob_to_json(step.target_logprob),
         "prediction_id": step.prediction_id,
         "prediction_text": step.prediction_text,
         "prediction_logprob": step.prediction_logprob,
     }
     if step.candidates:
         data["candidates"] = [
-            {"index": c.index, "target_logprob": c.target_logprob} for c in step.candidates
+            {"index": c.index, "target_logprob": _logprob_to_json(c.target_logprob)}
+            for c in step.candidates
         ]
     return data
 
@@ -272,14 +280,24 @@ def _step_to_dict(step: Step) -> dict[str, Any]:
 def _step_from_dict(data: dict[str, Any]) -> Step:
     return Step(
         index=data["index"],
-        target_logprob=data["target_logprob"],
+        target_logprob=_logprob_from_json(data["target_logprob"]),
         prediction_id=data["prediction_id"],
         prediction_logprob=data.get("prediction_logprob"),
         prediction_text=data.get("prediction_text"),
         candidates=tuple(
-            Candidate(c["index"], c["target_logprob"]) for c in data.get("candidates", ())
+            Candidate(c["index"], _logprob_from_json(c["target_logprob"]))
+            for c in data.get("candidates", ())
         ),
     )
+
+
+def _logprob_to_json(logprob: float) -> float | None:
+    """The log-probability; None for that of an impossible token, as JSON has no infinity."""
+    return None if logprob == -math.inf else logprob
+
+
+def _logprob_from_json(logprob: float | None) -> float:
+    return -math.inf if logprob is None else logprob
 
 
 def read_explanations(lines: Sequence[str]) -> list[Explanation]:

@@ -18,7 +18,6 @@ from rationales.errors import RationalesError
 
 app = typer.Typer(
     name="rationales",
-    help="The smallest part of the context that is enough for a language model to say the same.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -29,15 +28,22 @@ app.command("explain", epilog=explain_command.EXAMPLES)(explain_command.explain)
 app.add_typer(model_commands.app, name="model")
 
 
-@app.callback(invoke_without_command=False)
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
-    ] = False,
-) -> None:
-    if version:
+def _say_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"rationales {__version__}")
         raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", is_eager=True, callback=_say_version
+        ),
+    ] = False,
+) -> None:
+    """The smallest part of the context that is enough for a language model to say the same."""
 
 
 def main() -> None:

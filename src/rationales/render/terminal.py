@@ -32,6 +32,7 @@ def show(explanation: Explanation, *, steps: bool = False, console: Console | No
         console.print(legend(explanation))
     if steps:
         for rationale in explanation:
+            console.print()
             console.print(steps_table(rationale))
 
 
@@ -67,7 +68,7 @@ def table(explanation: Explanation) -> Table:
     grid.add_column("size", justify="right", no_wrap=True)
     grid.add_column("context", overflow="fold")
     for rationale in explanation:
-        target = Text(visible(rationale.target_text or ""), style=_verdict(rationale))
+        target = Text(label(rationale.target_text or ""), style=_verdict(rationale))
         if rationale.predicted is False:
             target.append("*", "bright_black")
         grid.add_row(target, str(len(rationale)), highlighted(rationale))
@@ -80,7 +81,7 @@ def highlighted(rationale: Rationale) -> Text:
     kept = set(rationale.indices)
     stretch: list[tuple[str, str]] = []
 
-    def flush(is_last: bool = False) -> None:
+    def flush() -> None:
         dropped = "".join(piece for piece, _ in stretch)
         if len(dropped) > 2 * _ROOM_AROUND + 20:
             head = dropped[:_ROOM_AROUND] if text else ""
@@ -101,14 +102,16 @@ def highlighted(rationale: Rationale) -> Text:
         bare = piece.lstrip(" ") or piece
         text.append(piece[: len(piece) - len(bare)])
         text.append(bare, KEPT)
-    flush(is_last=True)
+    flush()
     return text
 
 
 def steps_table(rationale: Rationale) -> Table:
     """How the rationale grew: each token added, the target's probability, the model's choice."""
     title = Text.assemble(
-        "how ", (visible(rationale.target_text or "").strip(), _verdict(rationale)), " was reached"
+        "how ",
+        (label(rationale.target_text or ""), _verdict(rationale)),
+        " was reached" if rationale.sufficient else " was not reached",
     )
     grid = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     grid.header_style = "bright_black"
@@ -122,19 +125,18 @@ def steps_table(rationale: Rationale) -> Table:
     for step in rationale.steps:
         added = "(pinned only)" if step.index is None else rationale.tokens[step.index].text
         probability = exp(step.target_logprob)
-        says = Text(visible(step.prediction_text or str(step.prediction_id)))
+        says = Text(label(step.prediction_text or str(step.prediction_id)))
         if step.prediction_logprob is not None:
             says.append(f"  {_percent(exp(step.prediction_logprob))}", "bright_black")
         row: list[str | Text] = [
-            Text(visible(added)),
+            Text(label(added)),
             _percent(probability),
             Text("█" * round(20 * probability), "green"),
             says,
         ]
         if with_candidates:
             candidates = [
-                f"{visible(rationale.tokens[c.index].text).strip()} "
-                f"{_percent(exp(c.target_logprob))}"
+                f"{label(rationale.tokens[c.index].text)} {_percent(exp(c.target_logprob))}"
                 for c in step.candidates
             ]
             row.append(Text(", ".join(candidates), "bright_black"))
@@ -143,6 +145,11 @@ def steps_table(rationale: Rationale) -> Table:
         grid.caption = Text(f"stopped: {rationale.stopped}", NOT_ENOUGH)
         grid.caption_justify = "left"
     return grid
+
+
+def label(text: str) -> str:
+    """A token's text on its own: without the space before it, and never empty."""
+    return visible(text).strip(" ") or "␣"
 
 
 def visible(text: str) -> str:

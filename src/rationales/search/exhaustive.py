@@ -26,14 +26,14 @@ def exhaustive(
     met. The first in lexicographic order wins among subsets of the same size.
     """
     trail = Trail(context)
-    largest = len(context.everything)
-    limit = largest if max_size is None else min(max_size, largest)
+    smallest, largest = len(context.required), len(context.everything)
+    limit = largest if max_size is None else max(smallest, min(max_size, largest))
     best: tuple[float, Subset] | None = None
     stopped = "max-size" if limit < largest else None
-    for size in range(len(context.required), max(limit, len(context.required)) + 1):
+    for size in range(smallest, limit + 1):
         subsets = (
             (*context.required, *added)
-            for added in combinations(context.candidates, size - len(context.required))
+            for added in combinations(context.candidates, size - smallest)
         )
         while batch := list(islice(subsets, _room(trail.evaluations, max_evaluations))):
             scores = yield from trail.ask(batch)

@@ -1,0 +1,81 @@
+"""What a folder must hold to be a causal language model that can be loaded safely."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from rationales.errors import RationalesError
+
+WEIGHTS = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
+PICKLED = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin")
+TOKENIZER = re.compile(
+    r"tokenizer\.json|vocab\.(json|txt)|tekken\.json|(tokenizer|spiece|sentencepiece.*)\.model"
+)
+CAUSAL = re.compile(r".*(ForCausalLM|LMHeadModel)")
+
+
+def file_names(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir() if file.is_file()}
+
+
+def lacking_files(names: set[str], allow_pickle: bool) -> str:
+    """What a model with files of these names lacks, as the end of a sentence, or nothing."""
+    if "config.json" not in names:
+        return "has no config.json: give the folder of a transformers model"
+    pickled = not any(map(WEIGHTS.fullmatch, names))
+    files = sorted(name for name in names if (PICKLED if pickled else WEIGHTS).fullmatch(name))
+    if not files:
+        return "has no weights (model.safetensors): give the folder of a whole model"
+    if pickled and not allow_pickle:
+        return (
+            "has only pickled weights (pytorch_model.bin), which can run code when read: "
+            "if you trust them, give --allow-pickle"
+        )
+    for file in files:
+        # model-00001-of-00002 tells of the other one.
+        if split := re.fullmatch(r"(.*)-\d+-of-(\d+)(\..*)", file):
+            stem, count, suffix = split.groups()
+            shards = {f"{stem}-{n:05d}-of-{count}{suffix}" for n in range(1, int(count) + 1)}
+            if missing := sorted(shards - names):
+                return f"has no {missing[0]}: its weights are incomplete, fetch them again"
+    if not any(map(TOKENIZER.fullmatch, names)):
+        return "has no tokenizer files (tokenizer.json): save its tokenizer beside the weights"
+    return ""
+
+
+def check_config(folder: Path, name: str) -> None:
+    """Raise unless the config in a folder is one of a causal language model that is known."""
+    import transformers
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL_NAMES,
+    )
+
+    try:
+        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        kind = str(raw["model_type"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RationalesError(
+            f"the config.json of {name} is damaged or names no model_type: fetch it again"
+        ) from error
+    if kind not in CONFIG_MAPPING:
+        if "auto_map" in raw:
+            raise RationalesError(
+                f"{name} needs Python code from its own repository (trust_remote_code), which is "
+                "not supported because it could do anything: take a model that transformers knows"
+            )
+        raise RationalesError(
+            f"{name} has the model type {kind!r}, which transformers {transformers.__version__} "
+            "does not know: take another model, or upgrade transformers"
+        )
+    known: Any = CONFIG_MAPPING[kind]
+    if raw.get("is_encoder_decoder", getattr(known, "is_encoder_decoder", False)):
+        raise RationalesError(f"{name} is an encoder–decoder; explain takes causal language models")
+    stated = (raw.get("architectures") or [""])[0]
+    # A bare model ("GPT2Model") may have all it needs: whether it does, its keys will tell.
+    causal = CAUSAL.fullmatch(stated) or stated in CAUSAL_NAMES.values() or "For" not in stated
+    if kind not in CAUSAL_NAMES or not causal:
+        raise RationalesError(f"{name} is a {stated or kind}; explain takes causal language models")

@@ -1,0 +1,91 @@
+"""What all tests share: no network, one thread, a tiny tokenizer and a tiny explainer."""
+
+from __future__ import annotations
+
+import os
+
+# Before transformers is imported: a test that would download fails instead.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import build
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+from rationales import Explainer
+from rationales.scoring.causal import CausalScorer
+
+# Two threads on busy cores wait for each other longer than a tiny model computes.
+torch.set_num_threads(1)
+
+BOS, EOS = "<s>", "</s>"
+SENTENCES = (
+    "The Supreme Court on Tuesday ruled that the law of the land is the law.",
+    "The quick brown fox jumps over the lazy dog, and the dog sleeps on.",
+    "When my flight landed in Thailand, I took a taxi from the airport to the city of Bangkok.",
+    "Die Größe der Straße überraschte die Königin; naïve café, señor, Ærø, Łódź.",
+    "Москва слезам не верит. 東京は日本の首都です。 🙂 Ça va? 1, 2, 3, 42.",
+)
+
+
+def train_tokenizer(bos: bool = False) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer of a few hundred tokens; with ``bos``, it puts one in front.
+
+    It can encode any text, and splits characters that it has not seen into their bytes.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=[BOS, EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(SENTENCES, trainer)
+    if bos:
+        tokenizer.post_processor = processors.Sequence(
+            [
+                processors.ByteLevel(trim_offsets=False),
+                processors.TemplateProcessing(
+                    single=f"{BOS} $A", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
+                ),
+            ]
+        )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS)
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    """A tokenizer that adds nothing to a text."""
+    return train_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer_with_bos() -> PreTrainedTokenizerFast:
+    """A tokenizer that puts a special token before a text."""
+    return train_tokenizer(bos=True)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_tokenizer: PreTrainedTokenizerFast) -> Any:
+    """A GPT-2 for the tiny tokenizers; tests leave it as it is."""
+    return build("gpt2", vocab_size=len(tiny_tokenizer))
+
+
+@pytest.fixture
+def tiny_explainer(tiny_model: Any, tiny_tokenizer: PreTrainedTokenizerFast) -> Explainer:
+    """An explainer of texts with the tiny model."""
+    return Explainer(CausalScorer(tiny_model), tiny_tokenizer, name="tiny", model=tiny_model)
+
+
+@pytest.fixture
+def tiny_explainer_with_bos(
+    tiny_model: Any, tiny_tokenizer_with_bos: PreTrainedTokenizerFast
+) -> Explainer:
+    """An explainer whose texts begin with a special token."""
+    scorer = CausalScorer(tiny_model)
+    return Explainer(scorer, tiny_tokenizer_with_bos, name="tiny", model=tiny_model)

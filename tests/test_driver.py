@@ -1,0 +1,240 @@
+"""The driver: many searches at once give what each gives alone, in bounded memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count, islice
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rationales import Context, Rationale, RationalesError, Score
+from rationales.scoring.protocol import Query
+from rationales.search import driver
+from rationales.search.base import Search
+from rationales.search.driver import run
+from rationales.search.exhaustive import exhaustive
+from rationales.search.greedy import greedy
+from rationales.search.ordered import ordered
+
+OTHER = 9999
+
+
+class RandomModel:
+    """A scorer whose answers depend on the context and the kept set, and on nothing else."""
+
+    def __init__(self, ease: float = 0.15) -> None:
+        self.ease = ease
+        self.batches: list[int] = []
+
+    def score(self, queries: Sequence[Query]) -> list[Score]:
+        self.batches.append(len(queries))
+        return [self._answer(context, kept) for context, kept in queries]
+
+    def _answer(self, context: Context, kept: tuple[int, ...]) -> Score:
+        draw = random.Random(f"{context.ids} {context.target_id} {sorted(kept)}")
+        prediction = context.target_id if draw.random() < self.ease else OTHER
+        return Score(-draw.random(), prediction)
+
+
+SEARCHES: dict[str, Callable[[Context], Search]] = {
+    "greedy": greedy,
+    "exhaustive": lambda context: exhaustive(context, max_evaluations=20),
+    "ordered": lambda context: ordered(context, context.candidates),
+}
+
+
+@st.composite
+def contexts(draw: st.DrawFn) -> Context:
+    size = draw(st.integers(0, 6))
+    return Context(
+        ids=tuple(draw(st.lists(st.integers(0, 99), min_size=size, max_size=size))),
+        target_id=draw(st.integers(100, 199)),
+        required=(size - 1,) if size else (),
+        pinned=(0,) if size > 1 and draw(st.booleans()) else (),
+    )
+
+
+tasks = st.lists(st.tuples(st.sampled_from(sorted(SEARCHES)), contexts()), max_size=12)
+
+
+def start(chosen: Sequence[tuple[str, Context]]) -> Iterator[tuple[int, Context, Search]]:
+    for key, (name, context) in enumerate(chosen):
+        yield key, context, SEARCHES[name](context)
+
+
+def alone(name: str, context: Context) -> Rationale:
+    """What a search finds if it is asked for its questions one list at a time."""
+    search, scorer = SEARCHES[name](context), RandomModel()
+    wanted = next(search)
+    while True:
+        answers = [scorer._answer(context, context.keep(subset)) for subset in wanted]
+        try:
+            wanted = search.send(answers)
+        except StopIteration as finished:
+            return finished.value
+
+
+@given(tasks, st.integers(1, 60))
+@settings(deadline=None, max_examples=150)
+def test_side_by_side_is_the_same_as_one_at_a_time(
+    chosen: list[tuple[str, Context]], pool: int
+) -> None:
+    with mock.patch.object(driver, "_POOL_TOKENS", pool):
+        found = list(run(start(chosen), RandomModel()))
+    assert sorted(key for key, _ in found) == list(range(len(chosen)))
+    assert dict(found) == {key: alone(*task) for key, task in enumerate(chosen)}
+
+
+@given(tasks.flatmap(lambda t: st.tuples(st.just(t), st.permutations(range(len(t))))))
+@settings(deadline=None)
+def test_the_order_of_searches_changes_no_result(
+    given_order: tuple[list[tuple[str, Context]], list[int]],
+) -> None:
+    chosen, places = given_order
+    straight = dict(run(start(chosen), RandomModel()))
+    shuffled = dict(run(start([chosen[place] for place in places]), RandomModel()))
+    assert {places[key]: rationale for key, rationale in shuffled.items()} == straight
+
+
+def never_enough(length: int) -> tuple[Context, Search]:
+    """A greedy search that keeps as many tokens as there are, and so takes many rounds."""
+    context = Context(ids=tuple(range(length)), target_id=100, required=(length - 1,))
+    return context, greedy(context)
+
+
+def test_one_pass_takes_the_questions_of_all_searches() -> None:
+    scorer = RandomModel(ease=0)
+    found = list(run(((key, *never_enough(6)) for key in range(10)), scorer))
+    assert len(found) == 10
+    # Six rounds: the required token, then one round for each token added.
+    assert scorer.batches == [10 * questions for questions in (1, 5, 4, 3, 2, 1)]
+
+
+def test_searches_are_started_only_as_the_pool_has_room() -> None:
+    started: list[int] = []
+
+    def endless() -> Iterator[tuple[int, Context, Search]]:
+        for key in count():
+            started.append(key)
+            yield (key, *never_enough(8))
+
+    results = run(endless(), RandomModel(ease=0))
+    with mock.patch.object(driver, "_POOL_TOKENS", 20):
+        assert started == []  # nothing before the first result is asked for
+        next(results)
+        # The first round asks for one token a search: 20 of them fill the pool.
+        assert len(started) == 20
+        for finished, _ in enumerate(islice(results, 60), start=2):
+            assert len(started) - finished <= 20
+        results.close()
+
+
+def test_questions_without_a_token_fill_the_pool_too() -> None:
+    started: list[int] = []
+
+    def endless() -> Iterator[tuple[int, Context, Search]]:
+        for key in count():
+            started.append(key)
+            context = Context(ids=(), target_id=100)
+            yield key, context, greedy(context)
+
+    with mock.patch.object(driver, "_POOL_TOKENS", 20):
+        next(run(endless(), RandomModel()))
+    assert len(started) == 20
+
+
+@pytest.mark.parametrize("given_back", [0, 2, 4])
+def test_a_scorer_that_answers_too_few_or_too_many_is_noticed(given_back: int) -> None:
+    class Careless:
+        def score(self, queries: Sequence[Query]) -> list[Score]:
+            return [Score(-1.0, OTHER)] * given_back
+
+    searches = ((key, *never_enough(4)) for key in range(3))
+    with pytest.raises(
+        RationalesError, match=rf"Careless was asked for 3 subsets and answered {given_back}: "
+    ) as error:
+        list(run(searches, Careless()))
+    assert "\n" not in str(error.value)
+
+
+class Watched:
+    """Searches that record how they ended."""
+
+    def __init__(self) -> None:
+        self.closed: list[int] = []
+        self.context = Context(ids=(1, 2), target_id=100, required=(1,))
+
+    def search(self, key: int, error: Exception | None = None) -> tuple[int, Context, Search]:
+        def generator() -> Search:
+            try:
+                yield [(1,)]
+                if error is not None:
+                    raise error
+                yield [(1, 0)]
+                return Rationale(2, 100, (1, 0), sufficient=False, evaluations=2)
+            finally:
+                self.closed.append(key)
+
+        return key, self.context, generator()
+
+
+def test_an_error_in_a_search_ends_the_run_and_closes_the_others() -> None:
+    watched, error = Watched(), ZeroDivisionError("in the search")
+    scorer = RandomModel(ease=0)
+    searches = [watched.search(0), watched.search(1, error), watched.search(2)]
+    with pytest.raises(ZeroDivisionError) as raised:
+        list(run(searches, scorer))
+    assert raised.value is error
+    # The traceback keeps the run's frame alive, so nothing is closed by chance.
+    assert sorted(watched.closed) == [0, 1, 2]
+    assert scorer.batches == [3]
+
+
+def test_an_error_in_the_scorer_closes_all_searches() -> None:
+    class Broken:
+        def score(self, queries: Sequence[Query]) -> list[Score]:
+            raise ConnectionError("no answer")
+
+    watched = Watched()
+    with pytest.raises(ConnectionError, match="no answer") as raised:
+        list(run([watched.search(0), watched.search(1)], Broken()))
+    assert raised.value is not None
+    assert sorted(watched.closed) == [0, 1]
+
+
+def test_a_caller_that_leaves_early_closes_all_searches() -> None:
+    watched = Watched()
+    short = Context(ids=(3,), target_id=100, required=(0,))
+    results = run(
+        [watched.search(0), ("short", short, greedy(short)), watched.search(2)], RandomModel(ease=1)
+    )
+    assert next(results)[0] == "short"
+    assert watched.closed == []
+    results.close()
+    assert sorted(watched.closed) == [0, 2]
+
+
+def test_on_evaluations_is_told_each_pass() -> None:
+    told: list[int] = []
+    scorer = RandomModel()
+    with mock.patch.object(driver, "_POOL_TOKENS", 15):
+        found = list(
+            run(
+                ((key, *never_enough(2 + key)) for key in range(6)),
+                scorer,
+                on_evaluations=told.append,
+            )
+        )
+    assert told == scorer.batches
+    assert len(told) > 1
+    assert sum(told) == sum(rationale.evaluations for _, rationale in found)
+
+
+def test_no_searches_give_no_results() -> None:
+    scorer, told = RandomModel(), []
+    assert list(run([], scorer, on_evaluations=told.append)) == []
+    assert (scorer.batches, told) == ([], [])

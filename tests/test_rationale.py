@@ -1,0 +1,535 @@
+"""Rationales and explanations as values: their texts, their JSON, their table."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import sys
+from dataclasses import replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+import rationales
+from rationales import (
+    BlackBoxScorer,
+    Candidate,
+    Context,
+    Explainer,
+    Explanation,
+    Interrupted,
+    MissingExtraError,
+    Options,
+    Progress,
+    Rationale,
+    RationalesError,
+    Request,
+    Score,
+    Step,
+    TableScorer,
+    Token,
+    rationalize,
+)
+from rationales.rationale import read_explanations
+
+WORDS = ("The", " Supreme", " Court", " on", " Tues", "day", " ruled")
+TOKENS = tuple(Token(index, 500 + index, text) for index, text in enumerate(WORDS))
+
+
+def rationale(*indices: int, **fields: Any) -> Rationale:
+    usual = {"target": 6, "target_id": 506, "sufficient": True, "evaluations": 9}
+    return Rationale(**(usual | {"indices": indices} | fields))
+
+
+def explanation(*found: Rationale, **fields: Any) -> Explanation:
+    usual = {"model": "tiny", "method": "greedy", "evaluation": "sparse", "seconds": 1.9}
+    return Explanation(**(usual | {"tokens": TOKENS, "rationales": found} | fields))
+
+
+FULL = explanation(
+    rationale(
+        5,
+        1,
+        predicted=True,
+        target_text=" ruled",
+        steps=(
+            Step(5, -3.25, 260, -1.5, " the"),
+            Step(1, -0.5, 506, -0.5, " ruled", (Candidate(1, -0.5), Candidate(0, -math.inf))),
+        ),
+    ),
+    rationale(3, sufficient=False, stopped="budget", target=4, target_id=504),
+    id="text 7",
+    unexplainable=(0,),
+    complete=False,
+)
+
+
+# Behaving as a sequence, and the kept text ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("indices", "text"),
+    [
+        ((), ""),
+        ((5, 0, 1, 2, 3, 4), "The Supreme Court on Tuesday"),
+        ((2,), "Court"),
+        ((5, 1, 2), "Supreme Court … day"),  # the next token brings no space of its own
+        ((4, 0), "The … Tues"),  # the next token does
+        ((5, 3, 1), "Supreme … on … day"),
+    ],
+)
+def test_the_kept_text_has_an_ellipsis_for_each_gap(indices: tuple[int, ...], text: str) -> None:
+    assert explanation(rationale(*indices))[0].text == text
+
+
+def test_a_rationale_on_bare_ids_has_no_text() -> None:
+    context = Context(ids=(3, 4), target_id=5, required=(1,))
+    found = rationalize(context, TableScorer(lambda kept: Score(-1.0, 5)))
+    with pytest.raises(RationalesError, match="bare token ids"):
+        _ = found.text
+
+
+def test_an_explanation_is_the_sequence_of_its_rationales() -> None:
+    both = explanation(rationale(1, 2), rationale(5, 4, 0))
+    assert len(both) == 2
+    assert [len(each) for each in both] == [2, 3]
+    assert both[1].text == both[-1].text == "The … Tuesday"
+    assert [each.indices for each in both] == [r.indices for r in both.rationales]
+    with pytest.raises(IndexError):
+        both[2]
+    assert both.text == "The Supreme Court on Tuesday ruled"
+
+
+def test_equality_compares_what_was_found() -> None:
+    assert explanation(rationale(1)) == explanation(rationale(1))
+    assert explanation(rationale(1)) != explanation(rationale(2))
+    # A rationale belongs to no text until it is part of an explanation.
+    assert explanation(rationale(1))[0] == rationale(1)
+
+
+# JSON: there and back ------------------------------------------------------------------------
+
+
+def test_json_round_trip() -> None:
+    assert Explanation.from_dict(FULL.to_dict()) == FULL
+    assert Explanation.from_json(FULL.to_json()) == FULL
+    assert Explanation.from_json(FULL.to_json(indent=1)) == FULL
+    assert "\n" not in FULL.to_json()
+    again = Explanation.from_json(FULL.to_json())
+    assert again[0].text == "Supreme … day"  # the tokens are there again, too
+    assert again[0].steps[1].candidates[1].target_logprob == -math.inf
+
+
+def test_optional_fields_are_left_out() -> None:
+    data = explanation(rationale(5)).to_dict()
+    assert not {"id", "unexplainable", "complete"} & set(data)
+    assert "stopped" not in data["rationales"][0]
+    assert all("pinned" not in token for token in data["tokens"])
+    pinned = explanation(tokens=(Token(0, 1, "<s>", pinned=True), *TOKENS[1:]))
+    assert [token.get("pinned") for token in pinned.to_dict()["tokens"][:2]] == [True, None]
+    assert explanation(id=0).to_dict()["id"] == 0
+
+
+def test_seconds_are_the_same_before_and_after() -> None:
+    timed = explanation(seconds=1.23456789)
+    assert timed.seconds == timed.to_dict()["seconds"] == 1.235
+    assert Explanation.from_dict(timed.to_dict()) == timed
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    FULL.save(path)
+    assert Explanation.load(path) == FULL
+    assert Explanation.load(str(path)) == FULL
+    assert path.read_text(encoding="utf-8").endswith("}\n")
+
+
+def test_texts_are_written_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    explanation(tokens=(Token(0, 1, "日本"), Token(1, 2, "😀"))).save(path)
+    assert "日本" in path.read_text(encoding="utf-8")
+    assert Explanation.load(path).text == "日本😀"
+
+
+def test_saving_where_there_is_no_folder(tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "out.json"
+    with pytest.raises(RationalesError, match=r"^cannot write .*nowhere.*No such file"):
+        FULL.save(path)
+    with pytest.raises(RationalesError, match=r"^cannot read .*nowhere.*No such file"):
+        Explanation.load(path)
+
+
+def test_loading_what_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"\xff\xfe\x00{")
+    with pytest.raises(RationalesError, match="not UTF-8"):
+        Explanation.load(path)
+
+
+def test_json_lines() -> None:
+    lines = [FULL.to_json(), "", "  \n", explanation(rationale(2)).to_json() + "\n"]
+    assert read_explanations(lines) == [FULL, explanation(rationale(2))]
+
+
+@pytest.mark.parametrize(
+    "junk",
+    ["", "{", "nonsense", "null", "[]", "3", '"schema"', "{}", '{"schema": 1}', '{"schema": "1"}'],
+)
+def test_junk_is_refused_in_one_line(junk: str) -> None:
+    with pytest.raises(RationalesError, match="not an? .*explanation") as error:
+        Explanation.from_json(junk)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("version", [0, 2, None, "1.0"])
+def test_another_schema_version_is_refused(version: Any) -> None:
+    data = FULL.to_dict() | {"schema": version}
+    with pytest.raises(RationalesError, match=f"not an explanation of schema 1: found {version!r}"):
+        Explanation.from_dict(data)
+
+
+def parts(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The objects inside an explanation, by the name the schema gives them."""
+    step = data["rationales"][0]["steps"][1]
+    return {
+        "explanation": data,
+        "token": data["tokens"][0],
+        "rationale": data["rationales"][0],
+        "step": step,
+        "candidate": step["candidates"][0],
+    }
+
+
+MUST_BE_THERE = [
+    *(("explanation", name) for name in ("model", "method", "evaluation", "tokens", "rationales")),
+    ("explanation", "seconds"),
+    *(("token", name) for name in ("index", "id", "text")),
+    *(("rationale", name) for name in ("target", "target_id", "indices", "sufficient")),
+    *(("rationale", name) for name in ("evaluations", "steps")),
+    *(("step", name) for name in ("index", "target_logprob", "prediction_id")),
+    *(("candidate", name) for name in ("index", "target_logprob")),
+]
+
+
+@pytest.mark.parametrize(("part", "name"), MUST_BE_THERE)
+def test_a_missing_field_is_named(part: str, name: str) -> None:
+    data = copy.deepcopy(FULL.to_dict())
+    del parts(data)[part][name]
+    with pytest.raises(RationalesError, match=f"not a whole explanation: .*{name}") as error:
+        Explanation.from_dict(data)
+    assert "\n" not in str(error.value)
+    with pytest.raises(jsonschema.ValidationError):
+        validate(data)
+
+
+@pytest.mark.parametrize("name", ["tokens", "rationales", "seconds", "unexplainable"])
+@pytest.mark.parametrize("wrong", [None, "many", [3]])
+def test_a_field_of_the_wrong_kind_is_refused(name: str, wrong: Any) -> None:
+    if (name, wrong) in [("unexplainable", [3]), ("unexplainable", "many")]:
+        pytest.skip("a list, or what reads like one")
+    with pytest.raises(RationalesError, match="not a whole explanation"):
+        Explanation.from_dict(FULL.to_dict() | {name: wrong})
+
+
+def test_fields_of_later_versions_are_ignored() -> None:
+    data = copy.deepcopy(FULL.to_dict())
+    for part in parts(data).values():
+        part["added_later"] = {"anything": [1, 2]}
+    validate(data)
+    assert Explanation.from_dict(data) == FULL
+
+
+# Hypothesis: any explanation -----------------------------------------------------------------
+
+places = st.integers(0, 10**6)
+logprobs = st.floats(max_value=0.0, allow_nan=False)  # minus infinity among them
+finite = st.floats(max_value=0.0, allow_nan=False, allow_infinity=False)
+texts = st.text(max_size=6)  # all of Unicode, but for lone surrogates
+steps = st.builds(
+    Step,
+    index=st.none() | places,
+    target_logprob=logprobs,
+    prediction_id=places,
+    prediction_logprob=st.none() | finite,
+    prediction_text=st.none() | texts,
+    candidates=st.lists(st.builds(Candidate, places, logprobs), max_size=2).map(tuple),
+)
+found_rationales = st.builds(
+    Rationale,
+    target=places,
+    target_id=places,
+    indices=st.lists(places, unique=True, max_size=3).map(tuple),
+    sufficient=st.booleans(),
+    evaluations=places,
+    steps=st.lists(steps, max_size=2).map(tuple),
+    predicted=st.none() | st.booleans(),
+    stopped=st.sampled_from([None, "max-size", "budget"]),
+    target_text=st.none() | texts,
+)
+explanations = st.builds(
+    Explanation,
+    model=texts,
+    method=texts,
+    evaluation=st.sampled_from(["sparse", "masked", "sparse+masked", "black-box", "none"]),
+    tokens=st.lists(st.builds(Token, places, places, texts, st.booleans()), max_size=4).map(tuple),
+    rationales=st.lists(found_rationales, max_size=3).map(tuple),
+    seconds=st.floats(0, 1e6),
+    unexplainable=st.lists(places, max_size=2).map(tuple),
+    complete=st.booleans(),
+    id=st.none() | texts | st.integers(),
+)
+
+
+@given(explanations)
+@settings(deadline=None, max_examples=200)
+def test_any_explanation_comes_back_from_json(one: Explanation) -> None:
+    validate(one.to_dict())
+    text = one.to_json()
+    assert Explanation.from_json(text) == one
+    assert "\n" not in text
+    assert json.loads(text) == json.loads(text.encode("utf-8"))
+    assert Explanation.from_json(one.to_json(indent=1)).to_json() == text
+
+
+# The schema, and what an explainer gives ------------------------------------------------------
+
+
+@cache
+def schema() -> dict[str, Any]:
+    file = resources.files(rationales).joinpath("schema.json")
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def validate(data: dict[str, Any]) -> None:
+    """Fail unless these plain values are an explanation by ``schema.json``."""
+    jsonschema.Draft202012Validator(schema()).validate(data)
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(schema())
+    assert schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+def test_every_field_has_a_description() -> None:
+    definitions = {"explanation": schema()} | schema()["$defs"]
+    for where, definition in definitions.items():
+        assert definition["description"], where
+        for name, field in definition.get("properties", {}).items():
+            assert field.get("description") or "$ref" in field, f"{where}.{name}"
+
+
+def test_every_field_that_is_written_is_in_the_schema() -> None:
+    data = FULL.to_dict()
+    definitions = {"explanation": schema()} | schema()["$defs"]
+    for where, part in parts(data).items():
+        assert set(part) <= set(definitions[where]["properties"]), where
+
+
+def test_the_example_of_the_format() -> None:
+    example = {
+        "schema": 1,
+        "model": "HuggingFaceTB/SmolLM2-135M",
+        "method": "greedy",
+        "evaluation": "sparse",
+        "tokens": [
+            {"index": index, "id": 504 + index, "text": text} for index, text in enumerate(WORDS)
+        ],
+        "rationales": [
+            {
+                "target": 5,
+                "target_id": 1234,
+                "target_text": " ruled",
+                "predicted": True,
+                "indices": [4, 1],
+                "sufficient": True,
+                "evaluations": 9,
+                "steps": [
+                    {
+                        "index": 4,
+                        "target_logprob": -3.2,
+                        "prediction_id": 260,
+                        "prediction_text": " the",
+                        "prediction_logprob": -1.0,
+                    }
+                ],
+            }
+        ],
+        "seconds": 1.9,
+    }
+    validate(example)
+    assert Explanation.from_dict(example).to_dict() == example
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "wrong"),
+    [
+        ("explanation", "schema", 2),
+        ("explanation", "evaluation", "dense"),
+        ("explanation", "id", [7]),
+        ("explanation", "seconds", -1),
+        ("explanation", "complete", "no"),
+        ("explanation", "unexplainable", [-1]),
+        ("token", "text", None),
+        ("token", "pinned", 1),
+        ("rationale", "indices", [1, 1]),
+        ("rationale", "indices", ["1"]),
+        ("rationale", "sufficient", None),
+        ("rationale", "stopped", "tired"),
+        ("rationale", "stopped", None),
+        ("rationale", "evaluations", 1.5),
+        ("step", "target_logprob", "-1"),
+        ("step", "index", -1),
+        ("candidate", "index", None),
+    ],
+)
+def test_the_schema_refuses(part: str, name: str, wrong: Any) -> None:
+    data = copy.deepcopy(FULL.to_dict())
+    validate(data)
+    parts(data)[part][name] = wrong
+    with pytest.raises(jsonschema.ValidationError):
+        validate(data)
+
+
+@cache
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """A token for each byte, and one that begins each text."""
+    characters = ["<s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokenizer = Tokenizer(models.BPE({c: id for id, c in enumerate(characters)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>")
+
+
+@cache
+def tiny_explainer() -> Explainer:
+    config = GPT2Config(
+        vocab_size=257,
+        n_positions=32,
+        n_embd=8,
+        n_layer=1,
+        n_head=1,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    return rationales.load(GPT2LMHeadModel(config), byte_tokenizer())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(generate=2, keep_candidates=3),
+        Options(target="all"),
+        Options(target="all", specials="candidate"),
+        Options(target="last", max_size=2),
+        Options(target="last", method="exhaustive", max_evaluations=3),
+        Options(continuation="é", method="nearest-first"),
+    ],
+    ids=lambda options: str(options.method),
+)
+def test_what_a_model_explains_is_of_the_schema(options: Options) -> None:
+    [found] = tiny_explainer().explain_all([Request("é 😀", options, id=3)])
+    data = json.loads(found.to_json())
+    validate(data)
+    assert Explanation.from_dict(data) == found
+    assert data["id"] == 3
+    assert data["evaluation"] == "sparse"
+    assert len(found) > 0
+    assert found.text.startswith("<s>é 😀")
+
+
+def predict_nothing(subsets: list[Any], target_id: int) -> list[tuple[float, int]]:
+    """A black box that holds the target to be impossible."""
+    return [(-math.inf, target_id - 1) for _ in subsets]
+
+
+def test_what_a_black_box_explains_is_of_the_schema() -> None:
+    explainer = Explainer(BlackBoxScorer(predict_nothing), byte_tokenizer())
+    found = explainer.explain("abc", target="all", specials="candidate", keep_candidates=2)
+    data = json.loads(found.to_json())
+    validate(data)
+    assert data["unexplainable"] == [0]
+    assert data["evaluation"] == "black-box"
+    # JSON has no infinity.
+    assert data["rationales"][-1]["steps"][-1]["target_logprob"] is None
+    assert Explanation.from_dict(data) == found
+    assert found[-1].steps[-1].target_logprob == -math.inf
+
+
+def test_nothing_to_explain_is_of_the_schema() -> None:
+    explainer = Explainer(BlackBoxScorer(predict_nothing), byte_tokenizer())
+    found = explainer.explain("abc", target=0)
+    validate(found.to_dict())
+    assert (found.evaluation, found.unexplainable, len(found)) == ("none", (0,), 0)
+
+
+def test_an_interrupted_explanation_is_of_the_schema() -> None:
+    explainer = Explainer(BlackBoxScorer(predict_nothing), byte_tokenizer())
+
+    def interrupt(progress: Progress) -> None:
+        if progress.done == 2:
+            raise KeyboardInterrupt
+
+    request = Request("abcdef", Options(target="all"))
+    with pytest.raises(Interrupted) as interrupted:
+        list(explainer.explain_all([request], on_progress=interrupt))
+    [found] = interrupted.value.explanations
+    assert len(found) == 2
+    assert found.to_dict()["complete"] is False
+    validate(found.to_dict())
+
+
+# A table -------------------------------------------------------------------------------------
+
+
+def test_a_row_for_each_target() -> None:
+    pytest.importorskip("pandas")
+    table = FULL.to_dataframe()
+    assert list(table.columns) == [
+        "target",
+        "target_text",
+        "size",
+        "sufficient",
+        "predicted",
+        "indices",
+        "rationale",
+        "target_logprob",
+        "evaluations",
+    ]
+    assert table.iloc[0].to_dict() == {
+        "target": 6,
+        "target_text": " ruled",
+        "size": 2,
+        "sufficient": True,
+        "predicted": True,
+        "indices": [5, 1],
+        "rationale": "Supreme … day",
+        "target_logprob": -0.5,
+        "evaluations": 9,
+    }
+    assert len(table) == len(FULL)
+
+
+def test_a_table_of_nothing_has_its_columns() -> None:
+    pytest.importorskip("pandas")
+    empty = replace(FULL, rationales=())
+    assert list(empty.to_dataframe().columns) == list(FULL.to_dataframe().columns)
+    assert len(empty.to_dataframe()) == 0
+
+
+def test_a_table_without_pandas_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'rationales\[dataframe\]'"):
+        FULL.to_dataframe()
