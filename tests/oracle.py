@@ -111,7 +111,7 @@ def alibi_slopes(heads: int) -> np.ndarray:
 
 def by_hand_gpt2(model: Any, tokens: Sequence[int], positions: Sequence[int]) -> np.ndarray:
     w, heads = weights(model), model.config.n_head
-    x = w("transformer.wte.weight")[tokens] + w("transformer.wpe.weight")[positions]
+    x = w("transformer.wte.weight")[[*tokens]] + w("transformer.wpe.weight")[[*positions]]
     for layer in range(model.config.n_layer):
         at = f"transformer.h.{layer}"
         h = layer_norm(x, w, f"{at}.ln_1")
@@ -128,7 +128,7 @@ def by_hand_opt(model: Any, tokens: Sequence[int], positions: Sequence[int]) -> 
     w, heads = weights(model), model.config.num_attention_heads
     at = "model.decoder"
     # The first two rows of OPT's positions are unused.
-    x = w(f"{at}.embed_tokens.weight")[tokens]
+    x = w(f"{at}.embed_tokens.weight")[[*tokens]]
     x = x + w(f"{at}.embed_positions.weight")[np.array(positions) + 2]
     for layer in range(model.config.num_hidden_layers):
         at = f"model.decoder.layers.{layer}"
@@ -144,11 +144,13 @@ def by_hand_opt(model: Any, tokens: Sequence[int], positions: Sequence[int]) -> 
 def by_hand_bloom(model: Any, tokens: Sequence[int], positions: Sequence[int]) -> np.ndarray:
     w, heads = weights(model), model.config.n_head
     bias = np.outer(alibi_slopes(heads), positions)[:, None, :]  # (heads, any query, keys)
-    x = w("transformer.word_embeddings.weight")[tokens]
+    x = w("transformer.word_embeddings.weight")[[*tokens]]
     x = layer_norm(x, w, "transformer.word_embeddings_layernorm")
     for layer in range(model.config.n_layer):
         at = f"transformer.h.{layer}"
-        qkv = linear(layer_norm(x, w, f"{at}.input_layernorm"), w, f"{at}.self_attention.query_key_value")
+        qkv = linear(
+            layer_norm(x, w, f"{at}.input_layernorm"), w, f"{at}.self_attention.query_key_value"
+        )
         # Query, key and value of a head lie side by side: (tokens, heads, 3, head size).
         q, k, v = qkv.reshape(len(x), heads, 3, -1).transpose(2, 1, 0, 3)
         x = x + linear(attend(q, k, v, bias), w, f"{at}.self_attention.dense")
@@ -160,7 +162,7 @@ def by_hand_bloom(model: Any, tokens: Sequence[int], positions: Sequence[int]) -
 def by_hand_llama(model: Any, tokens: Sequence[int], positions: Sequence[int]) -> np.ndarray:
     w, config = weights(model), model.config
     heads, keys = config.num_attention_heads, config.num_key_value_heads
-    x = w("model.embed_tokens.weight")[tokens]
+    x = w("model.embed_tokens.weight")[[*tokens]]
     for layer in range(config.num_hidden_layers):
         at = f"model.layers.{layer}"
         h = rms_norm(x, w, f"{at}.input_layernorm")

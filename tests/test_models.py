@@ -28,7 +28,7 @@ from transformers import (
     T5Config,
 )
 
-from rationales import default_model, gguf_files
+from rationales import default_model, gguf_files, models
 from rationales import hub as hub_module
 from rationales.errors import RationalesError
 from rationales.models import list_models, load_model, model_path
@@ -132,6 +132,14 @@ def test_the_default_model_has_names(saved, monkeypatch, alias):
     assert load_model(alias).name == default_model.DEFAULT_LABEL
 
 
+def test_a_processor_that_would_kill_the_process_is_found_out(folder, monkeypatch):
+    died = subprocess.CompletedProcess([], returncode=-4)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: died)
+    with pytest.raises(RationalesError, match="take float32") as caught:
+        load_model(str(folder), dtype="bfloat16")
+    assert "\n" not in str(caught.value)
+
+
 def test_tied_weights_are_not_missing(folder):
     with gguf_files.quietly():
         LlamaForCausalLM(tiny_config(tie_word_embeddings=True)).save_pretrained(folder)
@@ -162,10 +170,11 @@ def test_pickles_load_only_when_allowed(folder):
     assert load_model(str(folder), allow_pickle=True).model.dtype == torch.float32
 
 
-def test_dtype_and_device(folder):
+def test_dtype_and_device(folder, monkeypatch):
     with gguf_files.quietly():
         LlamaForCausalLM(tiny_config(dtype=torch.bfloat16)).bfloat16().save_pretrained(folder)
     assert load_model(str(folder), device="cpu").model.dtype == torch.float32
+    monkeypatch.setattr(models, "check_bfloat16", lambda: None)  # nothing is multiplied here
     assert load_model(str(folder), device="cpu", dtype="auto").model.dtype == torch.bfloat16
     assert load_model(str(folder), device="cpu", dtype="float16").model.dtype == torch.float16
     assert complaint(folder, dtype="int4") == (

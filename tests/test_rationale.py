@@ -14,6 +14,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
@@ -116,7 +117,7 @@ def test_equality_compares_what_was_found() -> None:
     assert explanation(rationale(1))[0] == rationale(1)
 
 
-# JSON: there and back ------------------------------------------------------------------------
+# JSON: there and back -------------------------------------------------------------------------
 
 
 def test_json_round_trip() -> None:
@@ -185,7 +186,7 @@ def test_json_lines() -> None:
     ["", "{", "nonsense", "null", "[]", "3", '"schema"', "{}", '{"schema": 1}', '{"schema": "1"}'],
 )
 def test_junk_is_refused_in_one_line(junk: str) -> None:
-    with pytest.raises(RationalesError, match="not an? .*explanation") as error:
+    with pytest.raises(RationalesError, match=r"not an? .*explanation") as error:
         Explanation.from_json(junk)
     assert "\n" not in str(error.value)
 
@@ -231,11 +232,15 @@ def test_a_missing_field_is_named(part: str, name: str) -> None:
         validate(data)
 
 
-@pytest.mark.parametrize("name", ["tokens", "rationales", "seconds", "unexplainable"])
-@pytest.mark.parametrize("wrong", [None, "many", [3]])
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        *((name, wrong) for name in ("tokens", "rationales") for wrong in (None, "many", [3])),
+        *(("seconds", wrong) for wrong in (None, "many", [3])),
+        ("unexplainable", None),
+    ],
+)
 def test_a_field_of_the_wrong_kind_is_refused(name: str, wrong: Any) -> None:
-    if (name, wrong) in [("unexplainable", [3]), ("unexplainable", "many")]:
-        pytest.skip("a list, or what reads like one")
     with pytest.raises(RationalesError, match="not a whole explanation"):
         Explanation.from_dict(FULL.to_dict() | {name: wrong})
 
@@ -248,7 +253,7 @@ def test_fields_of_later_versions_are_ignored() -> None:
     assert Explanation.from_dict(data) == FULL
 
 
-# Hypothesis: any explanation -----------------------------------------------------------------
+# Hypothesis: any explanation ------------------------------------------------------------------
 
 places = st.integers(0, 10**6)
 logprobs = st.floats(max_value=0.0, allow_nan=False)  # minus infinity among them
@@ -290,13 +295,12 @@ explanations = st.builds(
 
 
 @given(explanations)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_any_explanation_comes_back_from_json(one: Explanation) -> None:
     validate(one.to_dict())
     text = one.to_json()
     assert Explanation.from_json(text) == one
     assert "\n" not in text
-    assert json.loads(text) == json.loads(text.encode("utf-8"))
     assert Explanation.from_json(one.to_json(indent=1)).to_json() == text
 
 
@@ -312,7 +316,12 @@ def schema() -> dict[str, Any]:
 
 def validate(data: dict[str, Any]) -> None:
     """Fail unless these plain values are an explanation by ``schema.json``."""
-    jsonschema.Draft202012Validator(schema()).validate(data)
+    validator().validate(data)
+
+
+@cache
+def validator() -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(schema())
 
 
 def test_the_schema_is_a_schema() -> None:
@@ -424,6 +433,7 @@ def tiny_explainer() -> Explainer:
         bos_token_id=0,
         eos_token_id=0,
     )
+    torch.manual_seed(0)
     return rationales.load(GPT2LMHeadModel(config), byte_tokenizer())
 
 
@@ -491,7 +501,7 @@ def test_an_interrupted_explanation_is_of_the_schema() -> None:
     validate(found.to_dict())
 
 
-# A table -------------------------------------------------------------------------------------
+# A table --------------------------------------------------------------------------------------
 
 
 def test_a_row_for_each_target() -> None:

@@ -99,7 +99,7 @@ def every_search(problem: Problem) -> dict[str, Search]:
     }
 
 
-# The algorithms, as the paper writes them ----------------------------------------------------
+# The algorithms, as the paper writes them -----------------------------------------------------
 
 
 def papers_greedy(problem: Problem) -> list[int]:
@@ -190,7 +190,7 @@ def test_ordered_is_the_shortest_sufficient_prefix(
     assert len(asked) == len(expected) - len(problem.context.required) + 1
 
 
-# Ties ----------------------------------------------------------------------------------------
+# Ties -----------------------------------------------------------------------------------------
 
 
 def indifferent(enough: Callable[[frozenset[int]], bool]) -> TableScorer:
@@ -222,7 +222,7 @@ def test_ties_go_to_the_lowest_index_in_an_order() -> None:
     assert order(context, [0.5, 9.0, 0.5, 0.7, 0.5, 9.0]) == (3, 0, 2, 4)
 
 
-# Limits --------------------------------------------------------------------------------------
+# Limits ---------------------------------------------------------------------------------------
 
 
 @given(problems(), st.integers(1, 8))

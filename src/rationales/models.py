@@ -7,6 +7,8 @@ causal language model, whole, in safetensors, with its tokenizer. What is wrong 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +82,8 @@ def load_model(
             model, tokenizer, info = read
             _check_match(model, tokenizer, info, name)
             model = model.eval().requires_grad_(False).to(device)
+        if device.startswith("cpu") and model.dtype == torch.bfloat16:
+            check_bfloat16()
     except RationalesError:
         raise
     except SafetensorError as error:
@@ -114,6 +118,21 @@ def model_path(name: str | None = None) -> Path:
 def is_default(name: str | None) -> bool:
     """Whether a name stands for the default model."""
     return name is None or name.strip().lower() in ALIASES
+
+
+def check_bfloat16() -> None:
+    """Raise if bfloat16 does not work on this CPU.
+
+    Some virtual machines announce instructions that they then refuse, and the process dies without
+    a word: so another process tries, with matrices large enough for the fast path.
+    """
+    attempt = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); a @ a"
+    done = subprocess.run([sys.executable, "-c", attempt], capture_output=True, check=False)
+    if done.returncode < 0:
+        raise RationalesError(
+            "this machine announces bfloat16 instructions that it does not have: take float32, or "
+            "set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment"
+        )
 
 
 def _local(name: str) -> Path | None:

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from rationales.rationale import Explanation, Rationale
 
-KEPT = "bold black on bright_yellow"
-DROPPED = "bright_black"
-PINNED = "italic bright_black"
+KEPT = "bold #000000 on #ffd75f"
+DROPPED = "#8a8a8a"
+PINNED = "italic #626262"
 ENOUGH = "bold green"
 NOT_ENOUGH = "bold red"
 

@@ -99,8 +99,12 @@ class CausalScorer:
     def _forward(self, queries: Sequence[Query], evaluation: Evaluation) -> list[Score]:
         """One forward pass over queries of the same shape."""
         masked = evaluation == "masked"
-        if not queries[0][1]:
-            raise RationalesError("a causal model needs at least one kept token to predict from")
+        for context, keep in queries:
+            if not keep or keep[-1] != len(context.ids) - 1:
+                raise RationalesError(
+                    "a causal model predicts from the token before the target: it must be kept, "
+                    "so make it required or pinned in the context"
+                )
         device = self.model.device
         kept = [tuple(range(len(context.ids))) if masked else keep for context, keep in queries]
         ids = torch.tensor(
@@ -110,9 +114,7 @@ class CausalScorer:
         mask = torch.ones_like(ids)
         if masked:
             mask.zero_()
-            for row, (context, keep) in enumerate(queries):
-                if keep[-1] != len(context.ids) - 1:
-                    raise RationalesError("the token before the target must be kept")
+            for row, (_, keep) in enumerate(queries):
                 mask[row, list(keep)] = 1
         logits = self._next_token(ids.to(device), places.to(device), mask.to(device))
         targets = torch.tensor([context.target_id for context, _ in queries], device=device)
@@ -177,14 +179,14 @@ class CausalScorer:
 def _scores(logits: torch.Tensor, targets: torch.Tensor) -> list[Score]:
     """Log-probabilities of the targets and of the most likely tokens, from (rows, vocabulary)."""
     best, predictions = logits.max(dim=-1)
-    if best.isnan().any():
+    # log p = logit − log Σ exp(logit), in place: the logits are the largest tensor there is.
+    wanted = logits.gather(1, targets[:, None])[:, 0]
+    normalizer = logits.sub_(best[:, None]).exp_().sum(dim=-1).log_().add_(best)
+    if normalizer.isnan().any():  # a logit is NaN, or infinite: it overflowed
         raise RationalesError(
             "the model's probabilities are NaN: its weights may be damaged, "
             "or the dtype too narrow (try --dtype float32)"
         )
-    # log p = logit − log Σ exp(logit), in place: the logits are the largest tensor there is.
-    wanted = logits.gather(1, targets[:, None])[:, 0]
-    normalizer = logits.sub_(best[:, None]).exp_().sum(dim=-1).log_().add_(best)
     return [
         Score(target, prediction, logprob)
         for target, prediction, logprob in zip(
@@ -197,9 +199,10 @@ def _scores(logits: torch.Tensor, targets: torch.Tensor) -> list[Score]:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Whether the error says so; on a CPU, torch raises a plain RuntimeError."""
+    """Whether the error says so; on a CPU or an Apple GPU, torch raises a plain RuntimeError."""
+    said = ("can't allocate memory", "not enough memory", "out of memory")
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
-        words in str(error) for words in ("can't allocate memory", "not enough memory")
+        words in str(error) for words in said
     )
 
 

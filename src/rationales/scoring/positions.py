@@ -43,7 +43,7 @@ def max_positions(model: PreTrainedModel) -> int | None:
     for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
         value = getattr(config, name, None)
         if isinstance(value, int) and value > 0 and not _alibi_builders(model):
-            return value
+            return int(value * _stretch(config))
     return None
 
 
@@ -65,16 +65,20 @@ def rope_switch(model: PreTrainedModel) -> int | None:
     parameters = getattr(config, "rope_parameters", None) or {}
     # Either one set of parameters, or one for each type of layer.
     sets = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]
-    lengths = [
-        int(
-            rope.get("original_max_position_embeddings")
-            or getattr(config, "original_max_position_embeddings", None)
-            or config.max_position_embeddings
-        )
-        for rope in sets
-        if rope.get("rope_type") in _BATCH_DEPENDENT_ROPE
-    ]
-    return min(lengths, default=None)
+    if not any(rope.get("rope_type") in _BATCH_DEPENDENT_ROPE for rope in sets):
+        return None
+    # "longrope" goes by the original length, "dynamic" by the configured one. The smallest of all
+    # is safe: contexts beyond it are evaluated with others of their own length only.
+    original = "original_max_position_embeddings"
+    named = [rope.get(original) for rope in sets] + [getattr(config, original, None)]
+    return min(int(length) for length in (*named, config.max_position_embeddings) if length)
+
+
+def _stretch(config: Any) -> float:
+    """How far dynamic RoPE reaches beyond the configured positions, which are the original ones."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    dynamic = parameters.get("rope_type") == "dynamic"
+    return float(parameters["factor"]) if dynamic else 1.0
 
 
 class NextToken:
@@ -123,7 +127,8 @@ def _alibi_builders(model: PreTrainedModel) -> list[tuple[Any, Callable[..., tor
     if not owners and getattr(model.config, "alibi", False):
         module = sys.modules[type(model).__module__]
         owners = [module] if hasattr(module, "build_alibi_tensor") else []
-    return [(owner, owner.build_alibi_tensor) for owner in owners]
+    with _alibi_lock:  # or another thread's patch would be taken for the original
+        return [(owner, owner.build_alibi_tensor) for owner in owners]
 
 
 @contextmanager
