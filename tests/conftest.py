@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import build
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from rationales import Explainer
 from rationales.scoring.causal import CausalScorer
+
+from tiny_models import build
 
 # Two threads on busy cores wait for each other longer than a tiny model computes.
 torch.set_num_threads(1)

@@ -7,17 +7,18 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import oracle
 import pytest
 import torch
 import transformers
-from tiny_models import STRETCHED, SWITCH, VOCABULARY, build, draw_weights, shared
 from transformers.models.falcon import modeling_falcon
 
 from rationales import Context, RationalesError, Score, rationalize
 from rationales.scoring import causal, positions
 from rationales.scoring.causal import CausalScorer
 from rationales.scoring.protocol import Query
+
+import oracle
+from tiny_models import STRETCHED, SWITCH, VOCABULARY, build, draw_weights, shared
 
 
 def context_of(length: int, target_id: int = 5) -> Context:
@@ -418,3 +419,13 @@ def test_windows_are_read_where_a_layer_uses_them() -> None:
     assert positions.window(shared("gemma2")) == 32
     assert positions.window(build("gemma2", layer_types=["full_attention"] * 2)) is None
     assert positions.window(shared("qwen2")) is None
+
+
+def test_a_model_that_fails_in_the_self_test_is_refused_in_one_line(tiny_model, monkeypatch):
+    def fail(**_: object) -> None:
+        raise AttributeError("no such thing\nat all")
+
+    monkeypatch.setattr(tiny_model, "forward", fail)
+    with pytest.raises(RationalesError, match="BlackBoxScorer") as caught:
+        CausalScorer(tiny_model)
+    assert "\n" not in str(caught.value)

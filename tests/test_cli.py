@@ -169,7 +169,13 @@ def test_bad_input_is_one_line_and_exit_code_2(run, arguments, says):
 
 def test_a_bad_line_is_named(run, tmp_path):
     path = tmp_path / "in.jsonl"
-    for bad in ('{"text": 5}', "{", '{"text": "x", "colour": 1}', '{"text": "x", "max_size": "a"}'):
+    for bad in (
+        '{"text": "x", "id": 1.5}',
+        '{"text": 5}',
+        "{",
+        '{"text": "x", "colour": 1}',
+        '{"text": "x", "max_size": "a"}',
+    ):
         path.write_text('{"text": "fine"}\n' + bad + "\n", encoding="utf-8")
         code, out, err = run("explain", "--jsonl", str(path))
         assert (code, out) == (2, "")

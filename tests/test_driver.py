@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count, islice
+from itertools import islice
 from unittest import mock
 
 import pytest
@@ -117,12 +117,12 @@ def test_one_pass_takes_the_questions_of_all_searches() -> None:
 def test_searches_are_started_only_as_the_pool_has_room() -> None:
     started: list[int] = []
 
-    def endless() -> Iterator[tuple[int, Context, Search]]:
-        for key in count():
+    def many() -> Iterator[tuple[int, Context, Search]]:
+        for key in range(1000):  # far more than there is room for
             started.append(key)
             yield (key, *never_enough(8))
 
-    results = run(endless(), RandomModel(ease=0))
+    results = run(many(), RandomModel(ease=0))
     with mock.patch.object(driver, "_POOL_TOKENS", 20):
         assert started == []  # nothing before the first result is asked for
         next(results)
@@ -136,14 +136,14 @@ def test_searches_are_started_only_as_the_pool_has_room() -> None:
 def test_questions_without_a_token_fill_the_pool_too() -> None:
     started: list[int] = []
 
-    def endless() -> Iterator[tuple[int, Context, Search]]:
-        for key in count():
+    def many() -> Iterator[tuple[int, Context, Search]]:
+        for key in range(1000):  # far more than there is room for
             started.append(key)
             context = Context(ids=(), target_id=100)
             yield key, context, greedy(context)
 
     with mock.patch.object(driver, "_POOL_TOKENS", 20):
-        next(run(endless(), RandomModel()))
+        next(run(many(), RandomModel()))
     assert len(started) == 20
 
 

@@ -13,10 +13,8 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-import oracle
 import pytest
 import torch
-from tiny_models import FAMILIES, STRETCHED, SWITCH, VOCABULARY, WINDOW, WINDOWED, build, shared
 
 from rationales import Context, Explainer, Rationale, default_model, rationalize
 from rationales.context import causal_context
@@ -25,6 +23,9 @@ from rationales.scoring.causal import CausalScorer
 from rationales.scoring.protocol import Query, Score
 from rationales.search.driver import run
 from rationales.search.greedy import greedy
+
+import oracle
+from tiny_models import FAMILIES, STRETCHED, SWITCH, VOCABULARY, WINDOW, WINDOWED, build, shared
 
 TOLERANCE = 1e-3  # of log-probabilities; what a wrong evaluation changes is more than CLEARLY
 CLEARLY = 0.1
@@ -90,6 +91,17 @@ def assert_same(rationale: Rationale, expected: oracle.Found) -> None:
     assert [step.prediction_id for step in rationale.steps] == list(expected.predictions)
     logprobs = [step.target_logprob for step in rationale.steps]
     assert logprobs == pytest.approx(expected.logprobs, abs=TOLERANCE, rel=0)
+
+
+def assert_greedy_is_the_oracle(
+    scorer: CausalScorer,
+    texts: Sequence[tuple[int, ...]],
+    pinned: frozenset[int] = frozenset(),
+    max_size: int | None = None,
+) -> None:
+    """Every target of every text has the oracle's rationale."""
+    for (text, target), rationale in explain_all_targets(scorer, texts, pinned, max_size).items():
+        assert_same(rationale, oracle.greedy(scorer.model, text, target, pinned, max_size))
 
 
 def assert_scores(
@@ -187,8 +199,7 @@ def test_the_comparison_catches_a_faulty_scorer(family: str, fault: str) -> None
     assert not scorer._self_test()  # it would have fallen back on masked evaluation
     text = random_text(seed=4, length=8)
     with pytest.raises(AssertionError):
-        for (_, target), rationale in explain_all_targets(scorer, [text]).items():
-            assert_same(rationale, oracle.greedy(model, text, target))
+        assert_greedy_is_the_oracle(scorer, [text])
 
 
 # --- every family
@@ -279,8 +290,7 @@ def test_eager_attention_is_exact_too(family: str) -> None:
     model = build(family, attn_implementation="eager")
     assert model.config._attn_implementation == "eager"
     text = own_text(model, seed=12, length=8)
-    for (_, target), rationale in explain_all_targets(CausalScorer(model), [text]).items():
-        assert_same(rationale, oracle.greedy(model, text, target))
+    assert_greedy_is_the_oracle(CausalScorer(model), [text])
 
 
 @by_hand_families
@@ -330,8 +340,7 @@ def test_windows_are_exact(family: str, batch_tokens: int) -> None:
     model = windowed(family)
     scorer = CausalScorer(model, batch_tokens=batch_tokens)
     text = own_text(model, seed=14, length=10)
-    for (_, target), rationale in explain_all_targets(scorer, [text], max_size=5).items():
-        assert_same(rationale, oracle.greedy(model, text, target, max_size=5))
+    assert_greedy_is_the_oracle(scorer, [text], max_size=5)
     queries = random_queries(seed=15, lengths=[1, 2, 3, 3, 4, 4, 4, 5, 5, 6, 8, 12, 12])
     expected = [oracle.log_probabilities(model, c.ids, kept) for c, kept in queries]
     assert_scores(scorer.score(queries), expected, queries)
@@ -424,13 +433,6 @@ def test_remembering_a_longer_input_would_be_noticed(
 # --- real models
 
 
-def assert_greedy_is_the_oracle(model: Any, texts: Sequence[tuple[int, ...]]) -> None:
-    """With the first token pinned, as a beginning of the text is; small rationales only."""
-    pinned, scorer = frozenset({0}), CausalScorer(model)
-    for (text, target), rationale in explain_all_targets(scorer, texts, pinned, 3).items():
-        assert_same(rationale, oracle.greedy(model, text, target, pinned, 3))
-
-
 @pytest.mark.real_model
 def test_greedy_is_the_oracle_on_the_default_model() -> None:
     if default_model.find() is None and default_model.installed_gguf() is None:
@@ -443,7 +445,8 @@ def test_greedy_is_the_oracle_on_the_default_model() -> None:
         "Paris is in France. Rome is in",
     ]
     ids = [tuple(loaded.tokenizer(text)["input_ids"][:12]) for text in texts]
-    assert_greedy_is_the_oracle(loaded.model, ids)
+    # The first token is pinned, as the beginning of a text often is; small rationales only.
+    assert_greedy_is_the_oracle(CausalScorer(loaded.model), ids, frozenset({0}), max_size=3)
 
 
 def test_greedy_is_the_oracle_on_a_given_model() -> None:
@@ -455,4 +458,5 @@ def test_greedy_is_the_oracle_on_a_given_model() -> None:
     loaded = load_model(folder)
     texts = ["Once upon a time there was a little girl", "Tom had a red ball. Tom gave the red"]
     ids = [tuple(loaded.tokenizer(text)["input_ids"][:12]) for text in texts]
-    assert_greedy_is_the_oracle(loaded.model, ids)
+    # The first token is pinned, as the beginning of a text often is; small rationales only.
+    assert_greedy_is_the_oracle(CausalScorer(loaded.model), ids, frozenset({0}), max_size=3)

@@ -63,14 +63,15 @@ def sentence_piece(style: Style, bos: bool = True, eos: bool = False) -> PreTrai
     as Llama's tokenizer does; ``metaspace`` leaves both to the Metaspace decoder.
     """
     pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    pieces += sorted(set("▁ThecatsonmPrilw.#日本語"))
-    merges = ["▁ T", "▁T h", "▁Th e", "▁ c", "▁c a", "▁ca t", "▁ s", "▁s a", "▁sa t"]
-    merges += ["▁ P", "▁P a", "▁Pa r", "▁Par i", "▁Pari s", "i s"]
-    pieces += [merge.replace(" ", "") for merge in merges]
+    pieces += sorted(set("\n▁ThecatsonmPrilw.#日本語"))
+    spelled = ["▁ T", "▁T h", "▁Th e", "▁ c", "▁c a", "▁ca t", "▁ s", "▁s a", "▁sa t"]
+    spelled += ["▁ P", "▁P a", "▁Pa r", "▁Par i", "▁Pari s", "i s"]
+    merges = [("\n", "\n"), *((first, second) for first, second in map(str.split, spelled))]
+    pieces += [first + second for first, second in merges]
     tokenizer = Tokenizer(
         models.BPE(
             {piece: id for id, piece in enumerate(pieces)},
-            [tuple(merge.split()) for merge in merges],
+            merges,
             unk_token="<unk>",
             byte_fallback=True,
         )
@@ -392,7 +393,7 @@ def test_a_continuation_begins_where_the_text_ends(continuation: str) -> None:
 
 
 @both_styles
-@pytest.mark.parametrize("continuation", [" sat", "sat", ".", "日本", "is", " 😀"])
+@pytest.mark.parametrize("continuation", [" sat", "sat", ".", "日本", "is", " 😀", "\nis"])
 def test_a_continuation_brings_no_space_of_its_own(style: Style, continuation: str) -> None:
     tokenizer = sentence_piece(style, bos=False, eos=True)
     passage = encode(tokenizer, "The cat", Options(continuation=continuation))
@@ -453,6 +454,17 @@ def test_characters_of_the_template_itself_may_be_split() -> None:
     passage = encode(with_template(template), "é", Options(chat=True))
     assert texts_of(passage) == ["😀", "", "", "", "é", "", "日", "", ""]
     assert passage.pinned == {0, 1, 2, 3, 6, 7, 8}
+
+
+def test_a_piece_before_the_template_is_the_templates() -> None:
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=sentence_piece("byte-fallback")._tokenizer,
+        chat_template="日{{ messages[0]['content'] }}語",
+    )
+    passage = encode(tokenizer, "本", Options(chat=True))
+    # The space that the tokenizer puts before everything stands for no character.
+    assert texts_of(passage) == ["", "日", "本", "語"]
+    assert passage.pinned == {0, 1, 3}
 
 
 @pytest.mark.parametrize("word", ["user", "assistant"])

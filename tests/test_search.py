@@ -371,6 +371,20 @@ def test_steps_follow_the_indices(problem: Problem) -> None:
             assert step.prediction_logprob == score.prediction_logprob, name
 
 
+@given(problems(), st.integers(1, 8))
+@properties
+def test_only_a_search_that_falls_short_was_stopped(problem: Problem, limit: int) -> None:
+    context = problem.context
+    for search in (
+        greedy(context, max_size=limit),
+        ordered(context, context.candidates, max_size=limit),
+        exhaustive(context, max_size=limit, max_evaluations=limit),
+    ):
+        rationale, _ = find(problem, search)
+        assert rationale.sufficient == problem.yields_target(rationale.indices)
+        assert not (rationale.sufficient and rationale.stopped)
+
+
 @given(problems())
 @properties
 def test_pinned_tokens_are_always_seen_and_never_counted(problem: Problem) -> None:

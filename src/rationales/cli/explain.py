@@ -235,13 +235,16 @@ def _read(path: str) -> str:
 def _from_lines(text: str, options: Options) -> Iterator[Request]:
     """One request a line; every line is checked before the first is run."""
     requests = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    # Not splitlines: a text may hold other line separators, which JSON leaves as they are.
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
             if not isinstance(row, dict) or not isinstance(row.get("text"), str):
                 raise RationalesError('expected an object with a "text"')
+            if not isinstance(row.get("id"), str | int | None):
+                raise RationalesError("the id must be a string or a whole number")
             own = {name: value for name, value in row.items() if name not in ("text", "id")}
             changed = options.change(**own)
             check_method(changed.method)

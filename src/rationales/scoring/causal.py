@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 
 from rationales.context import Context
-from rationales.errors import RationalesError
+from rationales.errors import RationalesError, first_line
 from rationales.scoring import positions
 from rationales.scoring.protocol import Query, Score
 
@@ -59,7 +59,13 @@ class CausalScorer:
         self._rope_switch = positions.rope_switch(model)
         self._sparse = evaluation == "sparse"
         if evaluation == "auto":
-            self._sparse = self._self_test()
+            try:
+                self._sparse = self._self_test()
+            except RationalesError:
+                raise
+            except Exception as error:  # a family whose forward pass wants something of its own
+                why = f"fails the self-test ({first_line(error)})"
+                raise _refused(model, why) from error
 
     def evaluation(self, context: Context) -> Evaluation:
         """How subsets of this context are shown to the model: ``sparse`` or ``masked``."""
