@@ -27,7 +27,7 @@ def predict(subsets: list[tuple[list[int], list[int]]], target: int) -> list[tup
     answers = []
     for ids, positions in subsets:
         scores = [0.0] * len(WORDS)
-        for id, position in zip(ids, positions):
+        for id, position in zip(ids, positions, strict=True):
             nearness = 1.0 / (1 + max(positions) - position) ** 0.25
             for word, vote in VOTES.get(WORDS[id], {}).items():
                 scores[WORDS.index(word)] += vote * nearness
@@ -38,7 +38,7 @@ def predict(subsets: list[tuple[list[int], list[int]]], target: int) -> list[tup
 
 
 def main() -> None:
-    text = "cats are quiet dogs are loud when they bark".split()
+    text = ["cats", "are", "quiet", "dogs", "are", "loud", "when", "they", "bark"]
     ids = tuple(WORDS.index(word) for word in text)
     context = rationales.Context(
         ids=ids[:-1],  # everything before the target

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from rationales.context import Context, causal_context
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from rationales.ranking import Ranker
+
+DEFAULT_ADAPTER = "smollm2-135m-instruct-compat"
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ def load(
     model: str | PreTrainedModel | None = None,
     tokenizer: Tokenizer | None = None,
     *,
+    adapter: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
     batch_tokens: int | None = None,
@@ -64,13 +68,17 @@ def load(
 ) -> Explainer:
     """An explainer for a model: a name, a folder, a model you already have, or the default one.
 
-    With a model object, its tokenizer has to be given too. ``batch_tokens`` bounds the tokens of a
+    With a model object, its tokenizer has to be given too. ``adapter`` is the folder of a
+    compatibility adapter, which answers for incomplete contexts; the default model comes with one,
+    which ``"none"`` leaves out. ``batch_tokens`` bounds the tokens of a
     forward pass, and with it the memory. ``progress`` is told the stage and the fraction done while
     the default model is converted.
     """
     if model is None or isinstance(model, str):
-        from rationales.models import load_model
+        from rationales.models import is_default, load_model
 
+        if adapter is None and is_default(model) and _packaged_adapter().is_dir():
+            adapter = DEFAULT_ADAPTER
         loaded = load_model(
             model, dtype=dtype, device=device, allow_pickle=allow_pickle, progress=progress
         )
@@ -85,7 +93,20 @@ def load(
 
     batch_tokens = DEFAULT_BATCH_TOKENS if batch_tokens is None else batch_tokens
     scorer = CausalScorer(network, batch_tokens=batch_tokens)
-    return Explainer(scorer, tokenizer, name=name, model=network)
+    if adapter is None or adapter == "none":
+        return Explainer(scorer, tokenizer, name=name, model=network)
+    from rationales.compat.adapter import load_adapter
+    from rationales.scoring.adapted import AdaptedScorer
+
+    folder = _packaged_adapter() if adapter == DEFAULT_ADAPTER else Path(adapter)
+    adapted = load_adapter(network, folder)
+    return Explainer(
+        AdaptedScorer(scorer, CausalScorer(adapted, batch_tokens=batch_tokens)),
+        tokenizer,
+        name=name,
+        model=adapted,  # the baselines' order and its judge are the same weights
+        adapter=folder.name,
+    )
 
 
 class Explainer:
@@ -101,11 +122,13 @@ class Explainer:
         *,
         name: str = "black box",
         model: PreTrainedModel | None = None,
+        adapter: str | None = None,
     ) -> None:
         self.scorer = scorer
         self.tokenizer = tokenizer
         self.name = name
         self.model = model
+        self.adapter = adapter
 
     @overload
     def explain(self, text: str, options: Options = ..., **changes: Any) -> Explanation: ...
@@ -248,6 +271,7 @@ class Explainer:
             unexplainable=job.unexplainable,
             complete=job.finished,
             id=job.request.id,
+            adapter=self.adapter,
         )
 
     def _with_texts(self, rationale: Rationale, passage: Passage) -> Rationale:
@@ -260,6 +284,11 @@ class Explainer:
                 for step in rationale.steps
             ),
         )
+
+
+def _packaged_adapter() -> Path:
+    """The folder of the default model's compatibility adapter, which is part of the package."""
+    return Path(__file__).parent / "adapters" / DEFAULT_ADAPTER
 
 
 @dataclass(eq=False)

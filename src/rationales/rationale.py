@@ -88,7 +88,8 @@ class Explanation:
 
     Behaves as the sequence of its rationales: ``explanation[3].text``, ``len(explanation)``.
     ``unexplainable`` are targets with nothing before them. ``complete`` is False if the run was
-    interrupted and some targets are missing.
+    interrupted and some targets are missing. ``adapter`` names the compatibility adapter that
+    answered for incomplete contexts, if there was one.
     """
 
     model: str
@@ -100,6 +101,7 @@ class Explanation:
     unexplainable: tuple[int, ...] = ()
     complete: bool = True
     id: str | int | None = None
+    adapter: str | None = None
 
     def __post_init__(self) -> None:
         attached = tuple(replace(r, tokens=self.tokens) for r in self.rationales)
@@ -166,6 +168,7 @@ class Explanation:
             data["id"] = self.id
         data |= {
             "model": self.model,
+            **({"adapter": self.adapter} if self.adapter is not None else {}),
             "method": self.method,
             "evaluation": self.evaluation,
             "tokens": [_token_to_dict(token) for token in self.tokens],
@@ -197,6 +200,7 @@ class Explanation:
                 unexplainable=tuple(data.get("unexplainable", ())),
                 complete=data.get("complete", True),
                 id=data.get("id"),
+                adapter=data.get("adapter"),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise RationalesError(

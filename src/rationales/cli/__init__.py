@@ -12,7 +12,9 @@ from typing import Annotated
 import typer
 
 from rationales import __version__
+from rationales.cli import compat as compat_commands
 from rationales.cli import explain as explain_command
+from rationales.cli import measure as measure_command
 from rationales.cli import model as model_commands
 from rationales.errors import RationalesError
 
@@ -26,6 +28,8 @@ app = typer.Typer(
 )
 app.command("explain", epilog=explain_command.EXAMPLES)(explain_command.explain)
 app.add_typer(model_commands.app, name="model")
+compat_commands.app.command("measure", epilog=measure_command.EXAMPLES)(measure_command.measure)
+app.add_typer(compat_commands.app, name="compat")
 
 
 def _say_version(wanted: bool) -> None:

@@ -14,7 +14,7 @@ import typer
 from rationales.cli.output import Output
 from rationales.cli.progress import Bar
 from rationales.errors import RationalesError
-from rationales.explainer import Explainer, Interrupted, Progress, Request
+from rationales.explainer import Explainer, Interrupted, Progress, Request, load
 from rationales.methods import METHODS, check_method
 from rationales.options import DEFAULT_MAX_EVALUATIONS, Options
 
@@ -120,6 +120,14 @@ def explain(  # a command's parameters are its options: they become dataclasses 
             rich_help_panel=_MODEL,
         ),
     ] = None,
+    adapter: Annotated[
+        str | None,
+        typer.Option(
+            help="The folder of a compatibility adapter for the model; none leaves out the one "
+            "that the default model comes with.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = None,
     dtype: Annotated[
         str | None,
         typer.Option(
@@ -184,7 +192,16 @@ def explain(  # a command's parameters are its options: they become dataclasses 
     requests = _requests(_Source(text, file, jsonl), options)
     with Output(json_path, lines=jsonl is not None, steps=steps is not None) as output:
         with Bar() as bar:
-            explainer = _load(model, dtype, device, batch_tokens, allow_pickle, bar)
+            bar.update("loading the model", 0, None)
+            explainer = load(
+                model,
+                adapter=adapter,
+                dtype=dtype,
+                device=device,
+                batch_tokens=batch_tokens,
+                allow_pickle=allow_pickle,
+                progress=bar.stage,
+            )
         _run(explainer, requests, output)
 
 
@@ -254,27 +271,6 @@ def _from_lines(text: str, options: Options) -> Iterator[Request]:
     if not requests:
         raise RationalesError("the JSON lines hold no text")
     return iter(requests)
-
-
-def _load(
-    model: str | None,
-    dtype: str | None,
-    device: str | None,
-    batch_tokens: int | None,
-    allow_pickle: bool,
-    bar: Bar,
-) -> Explainer:
-    from rationales.explainer import load
-
-    bar.update("loading the model", 0, None)
-    return load(
-        model,
-        dtype=dtype,
-        device=device,
-        batch_tokens=batch_tokens,
-        allow_pickle=allow_pickle,
-        progress=bar.stage,
-    )
 
 
 def _run(explainer: Explainer, requests: Iterator[Request], output: Output) -> None:

@@ -40,6 +40,7 @@ def header(explanation: Explanation) -> Text:
     """The line that says what was run."""
     parts = [
         explanation.model,
+        *(["compatible"] if explanation.adapter else []),
         explanation.method,
         f"{explanation.evaluation} evaluation",
         f"{explanation.seconds:.1f} s",

@@ -1,0 +1,93 @@
+"""Adapters on disk: which model one belongs to, and that model with the adapter merged in.
+
+adapter_config.json, adapter_model.safetensors   as peft writes them
+compat.json                                      how it was trained, and for which weights
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rationales.errors import RationalesError, first_line
+from rationales.gguf_files import quietly
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+RECORD = "compat.json"
+WEIGHTS = "adapter_model.safetensors"
+_VALUES = 1024
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def fingerprint(model: PreTrainedModel, dtype: torch.dtype | None = None) -> str:
+    """A sha256 over the name, the shape and the first 1024 values of every parameter.
+
+    With a ``dtype``, of the values that the model would have if it were loaded in that type.
+    """
+    digest = hashlib.sha256()
+    for name, parameter in sorted(model.named_parameters()):
+        values = parameter.detach().flatten()[:_VALUES]
+        values = values.to(dtype or values.dtype).float().cpu()
+        digest.update(f"{name} {tuple(parameter.shape)}\n".encode())
+        digest.update(values.numpy().astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
+def fingerprints(model: PreTrainedModel) -> dict[str, str]:
+    """The fingerprints of a model in each type that it may be loaded in."""
+    return {str(dtype).removeprefix("torch."): fingerprint(model, dtype) for dtype in _DTYPES}
+
+
+def read_record(folder: str | Path) -> dict[str, Any]:
+    """The ``compat.json`` of an adapter's folder: its base, its training, its data."""
+    path = Path(folder) / RECORD
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        record["base"]["fingerprints"]["float32"]
+    except FileNotFoundError as error:
+        raise RationalesError(
+            f"{folder} holds no adapter of this package (no {RECORD}): "
+            "train one with `rationales compat train`"
+        ) from error
+    except OSError as error:
+        raise RationalesError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise RationalesError(f"{path} is damaged: train or fetch the adapter again") from error
+    return dict(record)
+
+
+def load_adapter(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
+    """A copy of the model with the adapter merged into its weights; the model stays as it is.
+
+    An adapter of another model is refused: its base is recorded beside it.
+    """
+    record = read_record(folder)
+    if not (Path(folder) / WEIGHTS).is_file():
+        raise RationalesError(
+            f"{folder} holds no {WEIGHTS}: if all weights were trained, give it as --model"
+        )
+    base = record["base"]
+    dtype = str(model.dtype).removeprefix("torch.")
+    if base["fingerprints"].get(dtype) != fingerprint(model):
+        raise RationalesError(
+            f"the adapter in {folder} was trained for {base.get('name', 'another model')}, "
+            f"not for this {model.config.model_type} model: leave it out, or train one for it"
+        )
+    from peft import PeftModel  # here, as it takes a second that a mere record need not
+
+    merged: Any = copy.deepcopy(model).to(torch.float32)  # type: ignore[arg-type]  # what an adapter adds is lost in fewer bits
+    try:
+        with quietly():
+            adapted = PeftModel.from_pretrained(merged, folder, torch_device=str(model.device))
+            merged = adapted.merge_and_unload(safe_merge=True)
+    except Exception as error:  # whatever peft makes of damaged files, it is one line here
+        raise RationalesError(f"the adapter in {folder} is damaged: {first_line(error)}") from error
+    result: PreTrainedModel = merged.to(model.dtype).requires_grad_(False).eval()
+    return result

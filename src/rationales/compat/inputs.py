@@ -1,0 +1,110 @@
+"""One forward pass that trains every target of a sequence under a subset of its context.
+
+Query *i* sees key *j ≤ i* if *j* is kept or *j = i*. The hidden state at *i* is then that of a
+model that was given *i* and what is kept before it, at their positions, and nothing else: what a
+sparse evaluation with *i* as the token before the target computes. One pass over T tokens learns
+all of the T predictions f(y_{i+1} | y_{S<i}, y_i).
+
+What a model is given is put together in ``MaskedPass.inputs`` and nowhere else: another kind of
+model (an encoder–decoder with a subset for each side) needs another one of these.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rationales.errors import RationalesError
+from rationales.scoring import positions
+from rationales.scoring.causal import CausalScorer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def attention_mask(keep: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """What is added to the attention scores: 0 where a query sees a key, else the lowest number.
+
+    ``keep`` is (rows, heads or 1, length) and True where a token is kept; the answer is
+    (rows, heads or 1, queries, keys). Additive, because eager attention would add a mask of bools.
+    """
+    length = keep.shape[-1]
+    square = torch.ones(length, length, dtype=torch.bool, device=keep.device)
+    sees = (keep[..., None, :] & square.tril()) | torch.eye(
+        length, dtype=torch.bool, device=keep.device
+    )
+    mask = torch.zeros(sees.shape, dtype=dtype, device=keep.device)
+    return mask.masked_fill_(~sees, torch.finfo(dtype).min)
+
+
+class MaskedPass:
+    """Forward passes of a causal model under subsets; logits of all positions, with gradients.
+
+    The passes go through a module that is given each time: the model itself, or what wraps it
+    (an adapter, a distributed model).
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.heads = int(positions.text_config(model).num_attention_heads)
+        self._dtype = model.dtype
+        self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+        self._alibi = positions._alibi_builders(model)
+
+    def __call__(
+        self, module: torch.nn.Module, ids: torch.Tensor, keep: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Logits (rows, length, vocabulary) given the kept tokens; ``keep`` None: all of them."""
+        places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+        with positions._alibi_at(self._alibi, places):
+            logits: torch.Tensor = module(**self.inputs(ids, keep)).logits
+        return logits
+
+    def inputs(self, ids: torch.Tensor, keep: torch.Tensor | None) -> dict[str, Any]:
+        """The arguments of the model's forward pass for a batch of rows and their subsets."""
+        # Without a subset, a mask of ones: attention is faster without a mask of its own.
+        mask = torch.ones_like(ids) if keep is None else attention_mask(keep, self._dtype)
+        inputs = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
+        if self._takes_positions:  # some models would count only what the mask keeps
+            places = torch.arange(ids.shape[1], device=ids.device)
+            inputs["position_ids"] = places.expand_as(ids)
+        return inputs
+
+
+def check_model(model: PreTrainedModel, length: int) -> None:
+    """Raise unless a masked pass over ``length`` tokens is what the package evaluates later."""
+    limit, window = positions.max_positions(model), positions.window(model)
+    if limit is not None and length > limit:
+        raise RationalesError(
+            f"--length {length} is more than the {limit} positions of the model: take a smaller one"
+        )
+    if window is not None and length > window:
+        raise RationalesError(
+            f"--length {length} is more than the attention window of the model ({window} tokens): "
+            "take a smaller one"
+        )
+    CausalScorer(model)  # refuses what no mask can describe, such as recurrent models
+    own, later = _compare(model, min(length, 12))
+    tolerance = 1e-3 if model.dtype in (torch.float32, torch.float64) else 0.3
+    if not torch.allclose(own, later, atol=tolerance, rtol=0):
+        raise RationalesError(
+            f"{model.config.model_type} models cannot be trained for compatibility: "
+            "they do not follow a mask for each query"
+        )
+
+
+@torch.no_grad()
+def _compare(model: PreTrainedModel, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities after one random context with holes: as trained, and as evaluated."""
+    vocabulary = positions.text_config(model).vocab_size
+    ids = torch.randint(0, vocabulary, (1, length), generator=torch.Generator().manual_seed(0))
+    ids = ids.to(model.device)
+    places = torch.arange(length, device=model.device)[None]
+    keep = places % 3 == 0
+    masked_pass = MaskedPass(model)
+    # One subset for each head, so that the axis of the heads is tried too.
+    trained = masked_pass(model, ids, keep[:, None].expand(-1, masked_pass.heads, -1))[:, -1]
+    seen = keep | (places == length - 1)
+    evaluated = positions.NextToken(model)(ids, places, seen.long())
+    return trained.float().log_softmax(-1), evaluated.log_softmax(-1)

@@ -1,0 +1,65 @@
+"""What a prediction from a subset is held to: the true next token, or the model's own prediction.
+
+- ``data``: -log f(y_t | y_S), the paper's objective. Its optimum is p(y_t | y_S) of the corpus.
+- ``distill``: KL( f(· | y_<t) ‖ f(· | y_S) ), the model's prediction from the full context as a
+  soft target. Averaged over the tokens that are missing, the best answer is the mixture of the
+  full-context predictions, Σ p(y_missing | y_S) f(· | y_<t): the marginal of the very model that
+  is explained. A distribution for each target says far more than one token drawn from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+_AT_ONCE = 2**22
+"""Logits that are worked on at a time: what is computed from them stays small."""
+
+
+def data_loss(student: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """The sum of -log f(y_t | y_S) over all targets: every token of a row but the first.
+
+    ``student`` is (rows, length, vocabulary), ``ids`` (rows, length).
+    """
+    logits = student[:, :-1].flatten(0, 1)
+    return torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:].flatten(), reduction="sum")
+
+
+def distill_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    """The sum of KL(teacher ‖ student) over all positions, from logits (rows, length, vocabulary).
+
+    The teacher's logits are used up: the gradient takes their place in memory.
+    """
+    loss: torch.Tensor = _Distill.apply(student, teacher)  # type: ignore[no-untyped-call]  # torch
+    return loss
+
+
+class _Distill(torch.autograd.Function):
+    """KL(p ‖ q) = Σ p (log p - log q), whose gradient for the logits of q is q - p.
+
+    Logits over a whole vocabulary are the largest tensors of a step, so there are only two: the
+    student's, and one that holds the teacher's and then the gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+        flat_student, flat_teacher = student.flatten(0, -2), teacher.flatten(0, -2)
+        assert flat_teacher.data_ptr() == teacher.data_ptr(), "contiguous, as a model returns it"
+        total = torch.zeros((), device=student.device)
+        rows = max(1, _AT_ONCE // student.shape[-1])
+        for start in range(0, len(flat_student), rows):
+            log_q = flat_student[start : start + rows].float().log_softmax(-1)
+            buffer = flat_teacher[start : start + rows]
+            log_p = buffer.float().log_softmax(-1)
+            p = log_p.exp()
+            total += torch.dot(p.flatten(), (log_p.sub_(log_q)).flatten())
+            buffer.copy_(log_q.exp_().sub_(p))
+        ctx.gradient = teacher
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, scale: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return ctx.gradient.mul_(scale), None

@@ -1,0 +1,154 @@
+"""Text files → rows of tokens that begin like real inputs begin.
+
+A row is as many tokens as fit, from the start of a paragraph if there is one near, else from the
+start of a sentence, and after the special tokens that the tokenizer puts before a text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from pathlib import Path
+
+import torch
+
+from rationales.compat.wikitext import detokenise, is_tokenised
+from rationales.errors import RationalesError
+from rationales.passage import Tokenizer
+
+_SENTENCE_END = re.compile(r"""(?<=[.!?…])["'”’)\]]*\s+(?=\S)|(?<=[。！？])""")
+_TOKENIZER_BATCH = 4096
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """The text of a file, with its name (not its path) and the sha256 of its bytes."""
+
+    name: str
+    sha256: str
+    text: str
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A sentence, or a part of one that is very long, with the white space after it."""
+
+    text: str
+    starts_paragraph: bool
+
+
+def read_text(path: str | Path) -> TextFile:
+    """A UTF-8 file; the spacing of WikiText, if that is what it looks like, made normal."""
+    try:
+        data = Path(path).read_bytes()
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise RationalesError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise RationalesError(
+            f"cannot read {path}: it is not UTF-8 text ({error.reason})"
+        ) from error
+    text = text.replace("\r\n", "\n")
+    return TextFile(
+        name=Path(path).name,
+        sha256=hashlib.sha256(data).hexdigest(),
+        text=detokenise(text) if is_tokenised(text) else text,
+    )
+
+
+def prefix_ids(tokenizer: Tokenizer) -> list[int]:
+    """The special tokens that the tokenizer puts before a text (a beginning of sequence)."""
+    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a", add_special_tokens=True)["input_ids"]
+    for before in range(len(whole) - len(plain) + 1):
+        if whole[before : before + len(plain)] == plain:
+            return list(whole[:before])
+    return []
+
+
+def pack(text: str, tokenizer: Tokenizer, length: int) -> torch.Tensor:
+    """Rows of ``length`` tokens of a text: (rows, length), of int32; no row if it is too short."""
+    prefix = prefix_ids(tokenizer)
+    room = length - len(prefix)
+    if room < 1:
+        raise RationalesError(f"--length {length} leaves no room beside the tokenizer's own tokens")
+    pieces = list(_pieces(text))
+    counts = _counts(tokenizer, pieces)
+    if max(counts, default=0) > room:
+        parts = (_shorten(p, count / room) for p, count in zip(pieces, counts, strict=True))
+        pieces = list(chain.from_iterable(parts))
+        counts = _counts(tokenizer, pieces)
+    spans = _spans(counts, [piece.starts_paragraph for piece in pieces], room)
+    texts = ["".join(p.text for p in pieces[start:end]).lstrip() for start, end in spans]
+    rows = [[*prefix, *ids[:room]] for ids in _tokenise(tokenizer, texts) if len(ids) >= room]
+    return torch.tensor(rows, dtype=torch.int32).reshape(-1, length)
+
+
+def _spans(
+    counts: Sequence[int], starts_paragraph: Sequence[bool], room: int
+) -> Iterator[tuple[int, int]]:
+    """For each row, the first of its pieces and the end of those that are sure to fill it."""
+    before = [0, *accumulate(counts)]
+    starts = [place for place, is_start in enumerate(starts_paragraph) if is_start]
+    following = iter([*starts, len(counts)])
+    paragraph, start = next(following), 0
+    while start < len(counts):
+        end = cut = start
+        # Tokens are counted piece by piece; tokenised together, there may be a few less.
+        while end < len(counts) and before[end] - before[start] < room + room // 8 + 8:
+            end += 1
+        while cut < len(counts) and before[cut + 1] - before[start] <= room:
+            cut += 1
+        yield start, end
+        start = max(cut, start + 1)  # the piece that was cut short begins the next row …
+        while paragraph < start:
+            paragraph = next(following)
+        if before[paragraph] - before[start] < room // 2:
+            start = paragraph  # … unless a paragraph begins soon
+
+
+def _pieces(text: str) -> Iterator[_Piece]:
+    """The sentences of a text, in order; joined, they are the text without its blank ends."""
+    # Blank lines separate paragraphs that have line breaks of their own; without any, lines do.
+    blank = re.search(r"\n[ \t]*\n", text.strip())
+    paragraph_end = re.compile(r"\n[ \t]*\n\s*" if blank else r"\n\s*")
+    for paragraph in _split(text.strip(), paragraph_end):
+        for number, sentence in enumerate(_split(paragraph, _SENTENCE_END)):
+            yield _Piece(sentence, starts_paragraph=number == 0)
+
+
+def _split(text: str, separator: re.Pattern[str]) -> Iterator[str]:
+    """The parts of a text, each with the separator at its end."""
+    start = 0
+    for match in separator.finditer(text):
+        if match.end() > start:
+            yield text[start : match.end()]
+            start = match.end()
+    if start < len(text):
+        yield text[start:]
+
+
+def _shorten(piece: _Piece, rows: float) -> Iterator[_Piece]:
+    """The parts of a piece of so many rows: cut after white space, or for want of it anywhere."""
+    text, is_start = piece.text, piece.starts_paragraph
+    longest = math.ceil(len(text) / max(1.0, rows))
+    while len(text) > longest:
+        cut = max(text.rfind(space, 0, longest) for space in " \n\t") + 1
+        cut = cut if cut > longest // 2 else longest
+        yield _Piece(text[:cut], is_start)
+        text, is_start = text[cut:], False
+    yield _Piece(text, is_start)
+
+
+def _counts(tokenizer: Tokenizer, pieces: Sequence[_Piece]) -> list[int]:
+    return [len(ids) for ids in _tokenise(tokenizer, [piece.text for piece in pieces])]
+
+
+def _tokenise(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[list[int]]:
+    for start in range(0, len(texts), _TOKENIZER_BATCH):
+        batch = list(texts[start : start + _TOKENIZER_BATCH])
+        yield from tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]
