@@ -133,7 +133,7 @@ def train(  # a command's parameters are its options: they become a dataclass at
     learning_rate: Annotated[
         float | None,
         typer.Option(
-            help="The highest of the run; 5e-4 for an adapter, 5e-5 for all weights if left out.",
+            help="The highest of the run; 1e-3 for an adapter, 5e-5 for all weights if left out.",
             rich_help_panel=_PACE,
         ),
     ] = None,

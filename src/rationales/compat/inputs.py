@@ -50,14 +50,14 @@ class MaskedPass:
         self.heads = int(positions.text_config(model).num_attention_heads)
         self._dtype = model.dtype
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
-        self._alibi = positions._alibi_builders(model)
+        self._alibi = positions.alibi_builders(model)
 
     def __call__(
         self, module: torch.nn.Module, ids: torch.Tensor, keep: torch.Tensor | None
     ) -> torch.Tensor:
         """Logits (rows, length, vocabulary) given the kept tokens; ``keep`` None: all of them."""
         places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-        with positions._alibi_at(self._alibi, places):
+        with positions.alibi_at(self._alibi, places):
             logits: torch.Tensor = module(**self.inputs(ids, keep)).logits
         return logits
 

@@ -17,7 +17,7 @@ METHODS = ("lora", "full")
 DTYPES = ("float32", "bfloat16")
 
 DEFAULT_STEPS = 1000
-_LEARNING_RATES = {"lora": 5e-4, "full": 5e-5}
+_LEARNING_RATES = {"lora": 1e-3, "full": 5e-5}
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class TrainOptions:
     lora_rank: int = 16
     lora_alpha: int = 32
     learning_rate: float | None = None
-    """The highest of the run; 5e-4 for an adapter and 5e-5 for all weights if left out."""
+    """The highest of the run; 1e-3 for an adapter and 5e-5 for all weights if left out."""
     length: int = 128
     """Tokens of a row."""
-    batch: int = 16
+    batch: int = 8
     """Rows of a step."""
     micro_batch: int = 8
     """Rows of a forward pass on one device: bounds the memory."""

@@ -42,7 +42,7 @@ def max_positions(model: PreTrainedModel) -> int | None:
     config = text_config(model)
     for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
         value = getattr(config, name, None)
-        if isinstance(value, int) and value > 0 and not _alibi_builders(model):
+        if isinstance(value, int) and value > 0 and not alibi_builders(model):
             return int(value * _stretch(config))
     return None
 
@@ -93,7 +93,7 @@ class NextToken:
         accepted = inspect.signature(model.forward).parameters
         self.takes_positions = "position_ids" in accepted
         self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
-        self._alibi = _alibi_builders(model)
+        self._alibi = alibi_builders(model)
         self._dynamic_rope = [
             module for module in model.modules() if _is_dynamic(getattr(module, "rope_type", None))
         ]
@@ -110,7 +110,7 @@ class NextToken:
         for module in self._dynamic_rope:
             _forget_long_sequences(module)
         where = {"position_ids": positions} if self.takes_positions else {}
-        with _alibi_at(self._alibi, positions):
+        with alibi_at(self._alibi, positions):
             output = self._model(
                 input_ids=ids, attention_mask=mask, use_cache=False, **where, **self._last_only
             )
@@ -118,7 +118,7 @@ class NextToken:
         return logits.float()
 
 
-def _alibi_builders(model: PreTrainedModel) -> list[tuple[Any, Callable[..., torch.Tensor]]]:
+def alibi_builders(model: PreTrainedModel) -> list[tuple[Any, Callable[..., torch.Tensor]]]:
     """The objects whose ``build_alibi_tensor`` this model calls, with the original function.
 
     BLOOM calls a method of its own, Falcon a function of its module.
@@ -132,7 +132,7 @@ def _alibi_builders(model: PreTrainedModel) -> list[tuple[Any, Callable[..., tor
 
 
 @contextmanager
-def _alibi_at(
+def alibi_at(
     builders: list[tuple[Any, Callable[..., torch.Tensor]]], positions: torch.Tensor
 ) -> Iterator[None]:
     """Within it, the ALiBi bias is that of the given positions, whatever the mask."""

