@@ -204,7 +204,9 @@ def test_ctrl_c_keeps_the_finished_targets(tiny_folder, tmp_path):
     """A real process, a real signal: exit code 130 and whole JSON."""
     path = tmp_path / "x.json"
     code = (
-        "import sys, time\n"
+        "import signal, sys, time\n"
+        # Ignored signals are inherited: a shell's background jobs have this one ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from rationales.scoring.causal import CausalScorer\n"
         "plain, calls = CausalScorer.score, []\n"
         "def slow(self, queries):\n"
