@@ -13,6 +13,7 @@ import typer
 
 from rationales import __version__
 from rationales.cli import compat as compat_commands
+from rationales.cli import experiment as experiment_commands
 from rationales.cli import explain as explain_command
 from rationales.cli import measure as measure_command
 from rationales.cli import model as model_commands
@@ -30,6 +31,7 @@ app.command("explain", epilog=explain_command.EXAMPLES)(explain_command.explain)
 app.add_typer(model_commands.app, name="model")
 compat_commands.app.command("measure", epilog=measure_command.EXAMPLES)(measure_command.measure)
 app.add_typer(compat_commands.app, name="compat")
+app.add_typer(experiment_commands.app, name="experiment")
 
 
 def _say_version(wanted: bool) -> None:

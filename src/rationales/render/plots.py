@@ -25,7 +25,6 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.grid": True,
     "grid.color": "#e6e6e6",
-    "legend.frameon": False,
     "svg.fonttype": "none",  # letters stay letters
     "svg.hashsalt": "rationales",  # the same figure is the same file
 }
@@ -52,38 +51,35 @@ def majority(results: dict[str, Any]) -> Figure:
     models = list(results["models"].values())
     bits = results["settings"]["bits"]
     sizes = sorted({round(bits * share) for share in (3 / 17, 7 / 17, 11 / 17, 15 / 17)})
-    colours = dict(zip(sizes, (_BLUE, _GREEN, _ORANGE, _PURPLE), strict=False))
+    looks = list(zip(sizes, (_BLUE, _GREEN, _ORANGE, _PURPLE), "os^D", strict=False))
     figure, panels = _panels(len(models), (4.1 * len(models), 3.9))
     for panel, model in zip(panels, models, strict=True):
-        for size, colour in colours.items():
+        for number, (size, colour, marker) in enumerate(looks):
             cells = [cell for cell in model["cells"] if cell["size"] == size]
             ones = [cell["ones"] for cell in cells]
             panel.plot(ones, [cell["exact"] for cell in cells], "--", color=colour, linewidth=1.3)
-            panel.errorbar(
-                ones,
-                [cell["mean"] for cell in cells],
-                [cell["spread"] for cell in cells],
-                fmt="o",
-                color=colour,
-                markersize=4,
-                elinewidth=0.9,
-                label=f"{size} bits seen",
-            )
+            aside = [m + 0.16 * (number - (len(looks) - 1) / 2) for m in ones]  # not to overlap
+            low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
+            panel.vlines(aside, low, high, color=colour, linewidth=1.2, alpha=0.6)
+            means = [cell["mean"] for cell in cells]
+            panel.plot(aside, means, marker, color=colour, markersize=4, label=f"{size} bits seen")
         error = model["calibration_error"]
-        panel.set_title(f"{model['label']}: mean error {error:.3f}")
+        panel.set_title(f"{model['label']} (error {error:.3f})")
         panel.set_xlabel("ones seen")
         panel.set_ylim(-0.05, 1.05)
         panel.locator_params(axis="x", integer=True)
     panels[0].set_ylabel("model's probability of a majority of 1")
+    panels[0].plot([], [], "-", color=_GREY, alpha=0.6, label="80 % of subsets")
+    panels[0].plot([], [], "--", color=_GREY, label="exact")
     handles, labels = panels[0].get_legend_handles_labels()
-    (dashes,) = panels[0].plot([], [], "--", color=_GREY)
     figure.legend(
-        [*handles, dashes],
-        [*labels, "exact"],
+        handles,
+        labels,
         loc="outside lower center",
-        ncols=len(labels) + 1,
+        ncols=len(labels),
         columnspacing=1.2,
         handletextpad=0.4,
+        frameon=False,
     )
     return figure
 
@@ -103,7 +99,7 @@ def the(results: dict[str, Any]) -> Figure:
     panel.set_xlabel(f"position t of a lone “{word}”")
     panel.set_ylabel(f"f( “{word}” | “{word}” at t )")
     panel.set_title(f"How probable is another “{word}” after “{word}” alone?")
-    panel.legend(loc="best")
+    panel.legend(loc="best", frameon=False)
     return figure
 
 

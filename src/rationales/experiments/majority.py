@@ -1,0 +1,245 @@
+"""The paper's figure on compatibility: a synthetic language, with and without word dropout.
+
+Two models with the paper's architecture learn the majority language, one from complete contexts and
+one with word dropout. Both predict complete lines equally well. Given a random subset of the bits,
+only the second says how sure one can be: its f(1 | S) follows the exact probability, and its own
+marginal.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rationales.compat.rows import generator
+from rationales.compat.subsets import mixture, uniform
+from rationales.experiments.folder import RESULTS, TABLE, ExperimentFolder, markdown_table
+from rationales.experiments.majority_language import (
+    BEGIN,
+    END,
+    VOCABULARY,
+    MajorityLanguage,
+    WholeLanguage,
+    line_logprobs,
+    perplexity,
+)
+from rationales.experiments.training import Progress, Schedule, Task, trained, untrained_gpt2
+from rationales.render import plots
+from rationales.scoring.causal import CausalScorer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+MODELS = {"standard": "standard training", "word-dropout": "word dropout 0.5"}
+PAPER_PERPLEXITY = 1.8
+"""Of both models, from the paper's table on held-out performance."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What makes a run the run it is; the defaults are the paper's but for the schedules."""
+
+    seed: int = 0
+    bits: int = 17
+    train_lines: int = 50_000
+    heldout_lines: int = 5_000
+    """Lines for validation, and as many for the test."""
+    layers: int = 4
+    heads: int = 2
+    width: int = 64
+    feed_forward: int = 256
+    weight_dropout: float = 0.1
+    mixture: float = 0.5
+    """In word dropout, the share of the contexts that are incomplete."""
+    subsets: int = 256
+    """Random subsets of each size and number of ones."""
+    standard: Schedule = field(default_factory=lambda: Schedule(1000, 256, 2e-3, 400))
+    word_dropout: Schedule = field(default_factory=lambda: Schedule(3000, 256, 2e-3, 400))
+
+
+def run(
+    out: str | Path, settings: Settings | None = None, *, overwrite: bool, progress: Progress
+) -> dict[str, Any]:
+    """The results of the experiment, which are then in the folder with their table and figure."""
+    plots.check()
+    settings = settings or Settings()
+    folder = ExperimentFolder(out)
+    with folder.opened({"experiment": "majority", **asdict(settings)}, overwrite):
+        language = MajorityLanguage(settings.bits)
+        models = {name: _of_model(name, settings, folder, progress) for name in MODELS}
+        results = {
+            "experiment": "majority",
+            "settings": asdict(settings),
+            "optimum_perplexity": language.optimum,
+            "paper_perplexity": PAPER_PERPLEXITY,
+            "models": models,
+        }
+        folder.write(RESULTS, json.dumps(results, indent=1) + "\n")
+        folder.write(TABLE, report(results))
+        folder.draw("majority", plots.majority(results))
+    return results
+
+
+def _of_model(
+    name: str, settings: Settings, folder: ExperimentFolder, progress: Progress
+) -> dict[str, Any]:
+    """One model: trained, then measured on held-out lines and on random subsets."""
+    language = MajorityLanguage(settings.bits)
+    train, _, test = (
+        language.sample(count, generator(settings.seed, "lines", number))
+        for number, count in enumerate((settings.train_lines, *[settings.heldout_lines] * 2))
+    )
+    # Word dropout 0.5 is the paper's uniform distribution over subsets; begin is always kept. As in
+    # the paper's practice it is combined with standard training: among uniform subsets, those of
+    # nearly all bits are so rare that predictions from them would be learned very slowly.
+    draw = mixture(uniform, settings.mixture, pinned=1) if name == "word-dropout" else None
+    schedule = settings.word_dropout if name == "word-dropout" else settings.standard
+    model = _build(settings)
+    seconds = trained(model, Task(name, train, settings.seed, draw), schedule, folder, progress)
+
+    def heldout() -> dict[str, float]:
+        progress(f"testing {name}", 0, None, "")
+        return {"heldout_perplexity": perplexity(line_logprobs(model, test)[0])}
+
+    def subsets() -> dict[str, Any]:
+        progress(f"summing over all lines, {name}", 0, None, "")
+        return measure(model, language, settings, progress)
+
+    return {
+        "label": MODELS[name],
+        "training_seconds": seconds,
+        **folder.part(f"{name}-heldout", heldout),
+        **folder.part(f"{name}-subsets", subsets),
+    }
+
+
+def _build(settings: Settings) -> PreTrainedModel:
+    """The paper's transformer decoder, untrained."""
+    from transformers import GPT2Config
+
+    config = GPT2Config(
+        vocab_size=VOCABULARY,
+        n_positions=MajorityLanguage(settings.bits).predicted,
+        n_embd=settings.width,
+        n_layer=settings.layers,
+        n_head=settings.heads,
+        n_inner=settings.feed_forward,
+        activation_function="relu",
+        # What fairseq calls dropout: after the embeddings and after each sublayer.
+        embd_pdrop=settings.weight_dropout,
+        resid_pdrop=settings.weight_dropout,
+        attn_pdrop=0.0,
+        bos_token_id=BEGIN,
+        eos_token_id=END,
+    )
+    return untrained_gpt2(config, settings.seed)
+
+
+def measure(
+    model: PreTrainedModel, language: MajorityLanguage, settings: Settings, progress: Progress
+) -> dict[str, Any]:
+    """f(1 | S) for random subsets of every size, beside the exact and the model's own marginal.
+
+    f(1 | S) is what a search for rationales would see: the scorer's probability of the token 1, not
+    renormalised over 0 and 1, given begin, the kept bits at their places, and ``=``.
+    """
+    whole = WholeLanguage(model, language)
+    scorer = CausalScorer(model)
+    draws = generator(settings.seed, "measured subsets", 0)
+    cells, errors, own_errors = [], [], []
+    for size in range(language.bits + 1):
+        progress("measuring subsets", size, language.bits + 1, f"of {size} bits")
+        error = own_error = 0.0
+        for ones in range(size + 1):
+            subsets = language.draw(size, ones, settings.subsets, draws)
+            scores = scorer.score([language.query(seen) for seen in subsets])
+            f = torch.tensor([score.target_logprob for score in scores], dtype=torch.float64).exp()
+            own = torch.tensor([whole.marginal(seen) for seen in subsets], dtype=torch.float64)
+            exact, weight = language.probability(size, ones), language.weight(size, ones)
+            error += weight * abs(float(f.mean()) - exact)
+            own_error += weight * float((f - own).abs().mean())
+            cells.append(
+                {
+                    "size": size,
+                    "ones": ones,
+                    "exact": exact,
+                    "mean": float(f.mean()),
+                    "low": float(f.quantile(0.1)),
+                    "high": float(f.quantile(0.9)),
+                    "own_marginal": float(own.mean()),
+                }
+            )
+        errors.append(error)
+        own_errors.append(own_error)
+    return {
+        "perplexity_of_all_lines": whole.perplexity,
+        "calibration_error": sum(errors) / len(errors),
+        "marginal_error": sum(own_errors) / len(own_errors),
+        "calibration_error_by_size": errors,
+        "marginal_error_by_size": own_errors,
+        "cells": cells,
+    }
+
+
+def report(results: dict[str, Any]) -> str:
+    """The table of the results, in Markdown, with the paper's row beside ours."""
+    settings, models = results["settings"], results["models"]
+    rows = [
+        [
+            model["label"],
+            f"{model['heldout_perplexity']:.4f}",
+            f"{model['perplexity_of_all_lines']:.4f}",
+            f"{results['paper_perplexity']:.1f}",
+            f"{model['calibration_error']:.4f}",
+            f"{model['marginal_error']:.4f}",
+            f"{model['training_seconds']:.0f}",
+        ]
+        for model in models.values()
+    ]
+    rows.append(
+        ["optimum", *[f"{results['optimum_perplexity']:.4f}"] * 2, "", f"{0:.4f}", f"{0:.4f}", ""]
+    )
+    columns = [
+        "model",
+        "held-out perplexity",
+        "perplexity of all lines",
+        "paper",
+        "calibration error",
+        "marginal error",
+        "training, s",
+    ]
+    sizes = range(settings["bits"] + 1)
+    by_size = [
+        [f"{model['label']}, {what}", *(f"{model[f'{what}_error_by_size'][k]:.3f}" for k in sizes)]
+        for what in ("calibration", "marginal")
+        for model in models.values()
+    ]
+    return f"""# Majority language: f(1 | S) with and without word dropout
+
+`rationales experiment majority --seed {settings["seed"]} --out DIR`
+
+{markdown_table(columns, rows)}
+
+- Lines of {settings["bits"]} random bits, `=`, the majority and an end; perplexity over these
+  {settings["bits"] + 3} tokens, given complete contexts, on {settings["heldout_lines"]:,} test
+  lines, and on all 2^{settings["bits"]} lines there are.
+- Word dropout: each token of a context is kept with probability ½ (uniform over subsets), in
+  {settings["mixture"]:.0%} of the lines; the others are complete, as in the paper's practice.
+- f(1 | S): the model sees a begin token (always kept), the kept bits at their own positions, and
+  `=`. It is the probability that a search for rationales sees: of the token 1 among all tokens, not
+  renormalised over 0 and 1, so that what a model gives to other tokens counts as an error.
+- Calibration error: |mean f(1 | S) - exact p|, where the mean is over {settings["subsets"]} random
+  subsets of each size k and number of ones m; weighted by the binomial probability of m within k;
+  the mean over all k. The exact p is P(m + Bin({settings["bits"]} - k, ½) > {settings["bits"]}/2).
+- Marginal error: |f(1 | S) - p(1 | S)|, with the model's own exact marginal p: the sum over all
+  bits that are missing, weighted by the model's own probability of them. The mean over the same
+  subsets, weighted alike.
+
+Errors by the number of bits seen:
+
+{markdown_table(["error", *map(str, sizes)], by_size)}
+"""

@@ -1,0 +1,324 @@
+"""The paper's second figure on compatibility: how probable is "the" after "the" alone?
+
+A model that has only seen complete contexts does not know what to make of a lone token anywhere but
+in the first position. A small GPT-2 with learned positions is trained on a text, then fine-tuned
+for compatibility; f("the" | "the" at position t) is measured before and after.
+
+A rotary model sees only how far tokens are from each other: to it, a lone token is the same
+everywhere, and its curve is flat.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rationales.compat.learner import StepReport
+from rationales.compat.options import TrainOptions
+from rationales.compat.text import read_text
+from rationales.compat.train import train
+from rationales.context import Context
+from rationales.data import data_file
+from rationales.errors import RationalesError
+from rationales.experiments.folder import PARTS, RESULTS, TABLE, ExperimentFolder, markdown_table
+from rationales.experiments.training import Progress, Schedule, Task, trained, untrained_gpt2
+from rationales.render import plots
+from rationales.scoring.causal import CausalScorer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+WIKITEXT = "wikitext2/train.raw"
+WORD = " the"
+PAPER_PERPLEXITY = {"before": 18.3, "after": 17.1}
+"""Of GPT-2 Large on Open WebText, from the paper's table on held-out performance."""
+LABELS = {"before": "trained on complete contexts", "after": "fine-tuned for compatibility"}
+_END_OF_TEXT = "<|endoftext|>"
+_HELDOUT = 0.03
+_ROWS_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """Word dropout: the paper's distribution and mixture."""
+
+    steps: int = 500
+    batch: int = 64
+    learning_rate: float = 1e-3
+    distribution: str = "uniform-length"
+    mixture: float = 0.5
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What makes a run the run it is, but for its text."""
+
+    seed: int = 0
+    vocabulary: int = 4000
+    length: int = 64
+    """Positions of the model, and tokens of a row."""
+    layers: int = 4
+    heads: int = 4
+    width: int = 128
+    weight_dropout: float = 0.0
+    training: Schedule = field(default_factory=lambda: Schedule(1500, 64, 2e-3, 200))
+    fine_tuning: FineTuning = field(default_factory=FineTuning)
+
+
+def run(
+    out: str | Path,
+    text: str | Path | None = None,
+    settings: Settings | None = None,
+    *,
+    overwrite: bool,
+    progress: Progress,
+) -> dict[str, Any]:
+    """The results of the experiment, which are then in the folder with their table and figure.
+
+    ``text`` is a text file to learn from; WikiText-2 if left out.
+    """
+    plots.check()
+    settings = settings or Settings()
+    file = read_text(data_file(WIKITEXT) if text is None else text)
+    identity = {"text": file.name, "text_sha256": file.sha256, **asdict(settings)}
+    folder = ExperimentFolder(out)
+    with folder.opened({"experiment": "the", **identity}, overwrite):
+        known, heldout = _split(file.text)
+        progress("learning a vocabulary", 0, None, "")
+        tokenizer = _tokenizer(known, settings, folder)
+        heldout_rows = _rows(_encode(tokenizer, heldout), settings.length)
+        word = _word_id(tokenizer)
+        models = _models(known, tokenizer, settings, folder, progress)
+        results = {
+            "experiment": "the",
+            "settings": identity,
+            "word": WORD,
+            "text": _in_text(_encode(tokenizer, known), word),
+            "paper_perplexity": PAPER_PERPLEXITY,
+            "models": {
+                name: {
+                    "label": LABELS[name],
+                    "training_seconds": seconds,
+                    "heldout_perplexity": perplexity(model, heldout_rows),
+                    **repeats(model, word, settings.length),
+                }
+                for name, (model, seconds) in models.items()
+            },
+        }
+        folder.write(RESULTS, json.dumps(results, indent=1) + "\n")
+        folder.write(TABLE, report(results))
+        folder.draw("the", plots.the(results))
+    return results
+
+
+def repeats(model: PreTrainedModel, word: int, length: int) -> dict[str, Any]:
+    """f(word | the word alone at position t) for t = 1 … length, and how often it is the argmax."""
+    # What is dropped is not seen: any token will do.
+    contexts = [Context((word,) * t, word, required=(t - 1,)) for t in range(1, length + 1)]
+    scores = CausalScorer(model).score([(context, context.required) for context in contexts])
+    values = [math.exp(score.target_logprob) for score in scores]
+    later = scores[1:]
+    return {
+        "repeats": values,
+        "mean_from_2": sum(values[1:]) / len(later),
+        "argmax_from_2": sum(score.prediction_id == word for score in later) / len(later),
+    }
+
+
+@torch.no_grad()
+def perplexity(model: PreTrainedModel, rows: torch.Tensor) -> float:
+    """exp of the mean negative log-probability of the next token, given all before it."""
+    total = 0.0
+    for ids in torch.split(rows, _ROWS_AT_ONCE):
+        logits = model(ids[:, :-1], attention_mask=torch.ones_like(ids[:, :-1])).logits
+        targets = ids[:, 1:].flatten()
+        losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets, reduction="sum")
+        total += float(losses)
+    return math.exp(total / rows[:, 1:].numel())
+
+
+def _models(
+    text: str,
+    tokenizer: PreTrainedTokenizerFast,
+    settings: Settings,
+    folder: ExperimentFolder,
+    progress: Progress,
+) -> dict[str, tuple[PreTrainedModel, float]]:
+    """The model before and after fine-tuning, each with the seconds of its training."""
+    from transformers import GPT2LMHeadModel
+
+    before = _build(settings, len(tokenizer))
+    rows = _rows(_encode(tokenizer, text), settings.length)
+    task = Task("before", rows, settings.seed)
+    seconds = trained(before, task, settings.training, folder, progress)
+    start, source = folder.parts / "before", folder.parts / "text.txt"
+    folder.write(f"{PARTS}/{source.name}", text)
+    before.save_pretrained(start)
+    tokenizer.save_pretrained(start)
+
+    def on_step(step: StepReport) -> None:
+        note = f"loss {step.loss:.3f} · {step.fraction:.0%}"
+        progress("fine-tuning for compatibility", step.fraction, 1.0, note)
+
+    tuning = settings.fine_tuning
+    tuned = train(
+        TrainOptions(
+            texts=(str(source),),
+            out=folder.parts / "after",
+            model=str(start),
+            distribution=tuning.distribution,
+            mixture=tuning.mixture,
+            loss="data",
+            method="full",
+            learning_rate=tuning.learning_rate,
+            length=settings.length,
+            batch=tuning.batch,
+            micro_batch=tuning.batch,
+            steps=tuning.steps,
+            seed=settings.seed,
+            cpu=True,
+        ),
+        on_step=on_step,
+    )
+    after: PreTrainedModel = GPT2LMHeadModel.from_pretrained(tuned.folder)
+    return {"before": (before, seconds), "after": (after.train(False), tuned.seconds)}
+
+
+def _build(settings: Settings, vocabulary: int) -> PreTrainedModel:
+    """A small GPT-2, untrained."""
+    from transformers import GPT2Config
+
+    config = GPT2Config(
+        vocab_size=vocabulary,
+        n_positions=settings.length,
+        n_embd=settings.width,
+        n_layer=settings.layers,
+        n_head=settings.heads,
+        embd_pdrop=settings.weight_dropout,
+        resid_pdrop=settings.weight_dropout,
+        attn_pdrop=0.0,
+        activation_function="gelu_pytorch_tanh",  # GPT-2's own formula, in one operation
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    return untrained_gpt2(config, settings.seed)
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The text that is learned from, and the end of it, which is not; cut between two lines."""
+    cut = text.rfind("\n", 0, int(len(text) * (1 - _HELDOUT))) + 1
+    return text[:cut], text[cut:]
+
+
+def _tokenizer(text: str, settings: Settings, folder: ExperimentFolder) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer with a vocabulary learned from the text."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    path = folder.parts / "tokenizer.json"
+    if not path.exists():
+        learned = Tokenizer(models.BPE())
+        learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        learned.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=settings.vocabulary,
+            special_tokens=[_END_OF_TEXT],
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=False,
+        )
+        learned.train_from_iterator(text.splitlines(keepends=True), trainer)
+        folder.write(f"{PARTS}/tokenizer.json", learned.to_str())
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_file=str(path), eos_token=_END_OF_TEXT
+    )
+
+
+def _word_id(tokenizer: PreTrainedTokenizerFast) -> int:
+    ids = tokenizer(WORD, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1:
+        raise RationalesError(
+            f"“{WORD.strip()}” is not one token of the vocabulary: the text is too short, "
+            "or not English"
+        )
+    return int(ids[0])
+
+
+def _encode(tokenizer: PreTrainedTokenizerFast, text: str) -> torch.Tensor:
+    """The tokens of a text, in one row."""
+    lines = text.splitlines(keepends=True) or [""]
+    encoded = tokenizer(lines, add_special_tokens=False)["input_ids"]
+    return torch.tensor([token for line in encoded for token in line], dtype=torch.long)
+
+
+def _rows(ids: torch.Tensor, length: int) -> torch.Tensor:
+    """Rows of a text that follow each other, (rows, length + 1), the last token to be predicted."""
+    if len(ids) <= length:
+        raise RationalesError(
+            f"the text is too short: {len(ids)} tokens to learn from or to test on, "
+            f"where a row takes {length + 1}"
+        )
+    return ids.unfold(0, length + 1, length)
+
+
+def _in_text(ids: torch.Tensor, word: int) -> dict[str, float]:
+    """How often the word occurs in the text, and how often right after itself."""
+    here = ids == word
+    return {
+        "share": float(here.double().mean()),
+        "after_itself": float(here[1:][here[:-1]].double().mean()),
+    }
+
+
+def report(results: dict[str, Any]) -> str:
+    """The table of the results, in Markdown, with the paper's row beside ours."""
+    settings, models = results["settings"], results["models"]
+    word, length = results["word"].strip(), settings["length"]
+    before, after = models["before"], models["after"]
+    rows = [
+        [
+            model["label"],
+            f"{model['repeats'][0]:.5f}",
+            f"{model['mean_from_2']:.5f}",
+            f"{max(model['repeats'][1:]):.5f}",
+            f"{model['argmax_from_2']:.0%}",
+            f"{model['heldout_perplexity']:.2f}",
+            f"{results['paper_perplexity'][name]:.1f}",
+            f"{model['training_seconds']:.0f}",
+        ]
+        for name, model in models.items()
+    ]
+    columns = [
+        "model",
+        "t = 1",
+        f"mean of t = 2 … {length}",
+        "highest of these",
+        f"“{word}” is the argmax",
+        "held-out perplexity",
+        "paper (GPT-2 Large)",
+        "training, s",
+    ]
+    return f"""# f("{word}" | "{word}" alone at position t), before and after fine-tuning
+
+`rationales experiment the --seed {settings["seed"]} --out DIR`
+
+{markdown_table(columns, rows)}
+
+The mean over positions 2 … {length} falls by a factor of
+{before["mean_from_2"] / after["mean_from_2"]:.1f}.
+
+- In the text, {results["text"]["share"]:.2%} of the tokens are "{word}", and
+  {results["text"]["after_itself"]:.3%} of those that follow "{word}": what a model that knows the
+  language would say to "{word}" alone.
+- A GPT-2 with learned positions ({settings["layers"]} layers, {settings["width"]} dimensions,
+  {length} positions, {settings["vocabulary"]:,} tokens), trained on {settings["text"]}, then
+  fine-tuned with word dropout ({settings["fine_tuning"]["distribution"]}, mixture
+  {settings["fine_tuning"]["mixture"]}). Perplexities are of the end of the text, which is not
+  trained on, with complete contexts; the paper's are of another model and text.
+- A rotary model sees only how far tokens are from each other: to it, a lone token is the same at
+  every position, and its curve is flat.
+"""
