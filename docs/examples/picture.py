@@ -15,7 +15,7 @@ TEXT = "The Supreme Court on Tuesday"
 
 def main(path: str) -> None:
     explanation = rationales.load().explain(TEXT)
-    console = Console(record=True, width=92, file=io.StringIO(), force_terminal=True)
+    console = Console(record=True, width=100, file=io.StringIO(), force_terminal=True)
     show(explanation, console=console)
     svg = console.export_svg(title=f'rationales explain "{TEXT}"')
     # The picture names fonts that are installed, and loads none.

@@ -54,15 +54,14 @@ def majority(results: dict[str, Any]) -> Figure:
     looks = list(zip(sizes, (_BLUE, _GREEN, _ORANGE, _PURPLE), "os^D", strict=False))
     figure, panels = _panels(len(models), (4.1 * len(models), 3.9))
     for panel, model in zip(panels, models, strict=True):
-        for number, (size, colour, marker) in enumerate(looks):
+        for size, colour, marker in looks:
             cells = [cell for cell in model["cells"] if cell["size"] == size]
             ones = [cell["ones"] for cell in cells]
             panel.plot(ones, [cell["exact"] for cell in cells], "--", color=colour, linewidth=1.3)
-            aside = [m + 0.16 * (number - (len(looks) - 1) / 2) for m in ones]  # not to overlap
             low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
-            panel.vlines(aside, low, high, color=colour, linewidth=1.2, alpha=0.6)
+            panel.vlines(ones, low, high, color=colour, linewidth=1.2, alpha=0.6)
             means = [cell["mean"] for cell in cells]
-            panel.plot(aside, means, marker, color=colour, markersize=4, label=f"{size} bits seen")
+            panel.plot(ones, means, marker, color=colour, markersize=4, label=f"{size} bits seen")
         error = model["calibration_error"]
         panel.set_title(f"{model['label']} (error {error:.3f})")
         panel.set_xlabel("ones seen")
