@@ -145,7 +145,7 @@ def test_steps_needs_no_number():
         (["explain", TEXT, "--generate", "0"], "at least 1"),
         (["explain", TEXT, "--generate", "x"], "--generate"),
         (["explain", TEXT, "--batch-tokens", "0"], "batch_tokens"),
-        (["explain", TEXT, "--specials", "what"], "pinned, candidate"),
+        (["explain", TEXT, "--specials", "what"], "pinned or candidate"),
         (["explain", TEXT, "--chat"], "no chat template"),
         (["explain", TEXT, "--json", "no/such/folder/x.json"], "cannot write"),
         (["explain", TEXT, "--json", "."], "folder"),
@@ -172,6 +172,8 @@ def test_a_bad_line_is_named(run, tmp_path):
     for bad in (
         '{"text": "x", "id": 1.5}',
         '{"text": 5}',
+        '{"text": "x", "target": 3.5}',
+        '{"text": "x", "chat": 1}',
         "{",
         '{"text": "x", "colour": 1}',
         '{"text": "x", "max_size": "a"}',

@@ -35,9 +35,10 @@ from rationales.compat.run import RunFolder, State
 from rationales.compat.samples import sample_rows
 from rationales.compat.student import LoraStudent, make_student
 from rationales.compat.subsets import uniform_length
-from rationales.compat.text import pack, prefix_ids, read_text
+from rationales.compat.text import pack, read_text
 from rationales.compat.wikitext import detokenise, is_tokenised
 from rationales.errors import RationalesError
+from rationales.passage import prefix_ids
 
 from tiny_models import build
 

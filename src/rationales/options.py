@@ -9,6 +9,22 @@ from rationales.errors import RationalesError
 
 DEFAULT_MAX_EVALUATIONS = 100_000
 
+_NONE = type(None)
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "generate": ((int,), "a whole number"),
+    "continuation": ((str, _NONE), "a text"),
+    "target": ((str, int, _NONE), "all, last, an index or a word"),
+    "chat": ((bool,), "true or false"),
+    "specials": ((str,), "pinned or candidate"),
+    "method": ((str,), "the name of a method"),
+    "max_size": ((int, _NONE), "a whole number"),
+    "max_evaluations": ((int, _NONE), "a whole number"),
+    "absolute": ((bool,), "true or false"),
+    "keep_candidates": ((int,), "a whole number"),
+    "seed": ((int,), "a whole number"),
+    "ig_steps": ((int,), "a whole number"),
+}
+
 
 @dataclass(frozen=True)
 class Options:
@@ -39,6 +55,11 @@ class Options:
     """Steps of the integral of integrated gradients."""
 
     def __post_init__(self) -> None:
+        for name, (kinds, words) in _TYPES.items():
+            value = getattr(self, name)
+            # True is an int to Python, but not to a user.
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                raise RationalesError(f"{name} must be {words}, not {value!r}")
         if self.target is not None and self.continuation is not None:
             raise RationalesError(
                 "target and continuation exclude each other: the target names tokens of the text"

@@ -94,6 +94,16 @@ def token_text(tokenizer: Tokenizer, id: int) -> str:
     return " " + text if lost_space else text
 
 
+def prefix_ids(tokenizer: Tokenizer, text: str = "a") -> list[int]:
+    """The special tokens that the tokenizer puts before a text (a beginning of sequence)."""
+    plain = _ids(tokenizer, text, specials=False)
+    whole = _ids(tokenizer, text, specials=True)
+    for before in range(len(whole) - len(plain) + 1):
+        if whole[before : before + len(plain)] == plain:
+            return whole[:before]
+    return []
+
+
 def find_targets(passage: Passage, target: str | int) -> list[int]:
     """The indices that ``"all"``, ``"last"``, a number or a word stands for."""
     own = [token.index for token in passage.tokens if not token.pinned]
@@ -152,12 +162,9 @@ def _encode_plain(tokenizer: Tokenizer, text: str, pin: bool) -> tuple[list[int]
 
     Special tokens after the text (an end of sequence) are left out: the text goes on.
     """
-    plain = _ids(tokenizer, text, specials=False)
-    whole = _ids(tokenizer, text, specials=True)
-    for before in range(len(whole) - len(plain) + 1):
-        if whole[before : before + len(plain)] == plain:
-            return whole[:before] + plain, frozenset(range(before)) if pin else frozenset()
-    return plain, frozenset()
+    before = prefix_ids(tokenizer, text)
+    pinned = frozenset(range(len(before))) if pin else frozenset()
+    return before + _ids(tokenizer, text, specials=False), pinned
 
 
 def _encode_chat(tokenizer: Tokenizer, text: str) -> tuple[list[int], frozenset[int]]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -180,7 +180,7 @@ def explain(  # a command's parameters are its options: they become dataclasses 
         continuation=continuation,
         target=target,
         chat=chat,
-        specials=_choice("--specials", specials, Literal["pinned", "candidate"]),
+        specials=cast(Literal["pinned", "candidate"], specials),  # Options checks it
         method=method,
         max_size=max_size,
         max_evaluations=max_evaluations,
@@ -293,10 +293,3 @@ def _teller(bar: Bar) -> Callable[[Progress], None]:
         bar.update("explaining", progress.done, progress.total, note)
 
     return tell
-
-
-def _choice(option: str, value: str, choices: object) -> Literal["pinned", "candidate"]:
-    for choice in get_args(choices):
-        if value == choice:
-            return choice  # type: ignore[no-any-return]  # a member of the Literal
-    raise RationalesError(f"{option} is one of {', '.join(get_args(choices))}, not {value!r}")

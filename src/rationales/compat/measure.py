@@ -11,12 +11,11 @@ Two questions, on text that it was not trained on:
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
@@ -26,7 +25,6 @@ from rationales.errors import RationalesError
 from rationales.passage import Tokenizer
 from rationales.scoring.protocol import Query, SubsetScorer
 
-SIZES = (1, 2, 4, 8, 16, 32)
 DISTANCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _AT_ONCE = 256
 
@@ -57,10 +55,6 @@ class Measurement:
     def mean_over(self, sizes: Sequence[int]) -> float:
         """The mean negative log-likelihood over some subset sizes."""
         return fmean(self.by_size[size].mean for size in sizes)
-
-    def to_json(self) -> str:
-        """The measurement as an indented JSON object."""
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rationales.compat.rows import generator
-from rationales.compat.text import prefix_ids
-from rationales.passage import Tokenizer
+from rationales.passage import Tokenizer, prefix_ids
 from rationales.scoring import positions
 
 if TYPE_CHECKING:

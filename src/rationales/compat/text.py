@@ -18,7 +18,7 @@ import torch
 
 from rationales.compat.wikitext import detokenise, is_tokenised
 from rationales.errors import RationalesError
-from rationales.passage import Tokenizer
+from rationales.passage import Tokenizer, prefix_ids
 
 _SENTENCE_END = re.compile(r"""(?<=[.!?…])["'”’)\]]*\s+(?=\S)|(?<=[。！？])""")
 _TOKENIZER_BATCH = 4096
@@ -58,16 +58,6 @@ def read_text(path: str | Path) -> TextFile:
         sha256=hashlib.sha256(data).hexdigest(),
         text=detokenise(text) if is_tokenised(text) else text,
     )
-
-
-def prefix_ids(tokenizer: Tokenizer) -> list[int]:
-    """The special tokens that the tokenizer puts before a text (a beginning of sequence)."""
-    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
-    whole = tokenizer("a", add_special_tokens=True)["input_ids"]
-    for before in range(len(whole) - len(plain) + 1):
-        if whole[before : before + len(plain)] == plain:
-            return list(whole[:before])
-    return []
 
 
 def pack(text: str, tokenizer: Tokenizer, length: int) -> torch.Tensor:

@@ -29,10 +29,11 @@ from rationales.compat.options import SELF, TrainOptions
 from rationales.compat.rows import Rows
 from rationales.compat.run import RunFolder
 from rationales.compat.samples import sample_rows
-from rationales.compat.text import TextFile, pack, prefix_ids, read_text
+from rationales.compat.text import TextFile, pack, read_text
 from rationales.default_model import DEFAULT_MODEL, Progress
 from rationales.errors import RationalesError
 from rationales.models import LoadedModel, check_bfloat16, is_default, load_model
+from rationales.passage import prefix_ids
 
 __all__ = ["StepReport", "TrainOptions", "TrainResult", "TrainingInterrupted", "train"]
 
