@@ -1,5 +1,6 @@
 # make demo   set up, get the default model, explain a sentence
 # make test   set up, then run everything that CI runs
+# make bench  measure the searches against the published algorithm (hours; goes on where it stopped)
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # OpenMP threads that spin while they wait make two busy cores many times slower than one.
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: demo test check format setup setup-dev model clean
+.PHONY: demo test check bench format setup setup-dev model clean
 
 demo: model
 	$(BIN)/rationales explain "The Supreme Court on Tuesday"
@@ -21,6 +22,9 @@ check:
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2
+
+bench: model
+	$(BIN)/python benchmarks/bench.py --out docs/results/bench
 
 format:
 	$(BIN)/ruff format .

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 
 # Before transformers is imported: a test that would download fails instead.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from rationales import Explainer
+from rationales import Explainer, cli
 from rationales.scoring.causal import CausalScorer
 
 from tiny_models import build
@@ -90,3 +93,27 @@ def tiny_explainer_with_bos(
     """An explainer whose texts begin with a special token."""
     scorer = CausalScorer(tiny_model)
     return Explainer(scorer, tiny_tokenizer_with_bos, name="tiny", model=tiny_model)
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tiny_model: Any, tiny_tokenizer: Any, tmp_path_factory: Any) -> Path:
+    """A folder with a tiny model and its tokenizer, as a user would have one."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tiny_model.save_pretrained(folder)
+    tiny_tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def run(capsys: Any, monkeypatch: Any, tiny_folder: Path) -> Any:
+    """Runs a command in this process: (exit code, standard output, standard error)."""
+
+    def _run(*arguments: str, stdin: str | None = None, model: bool = True) -> tuple[int, str, str]:
+        # Without a terminal and without input, standard input is at its end.
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin or ""))
+        of_model = ["--model", str(tiny_folder)] if model and arguments[0] == "explain" else []
+        code = cli.run([*arguments, *of_model])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return _run

@@ -59,9 +59,9 @@ def watch(scorer: CausalScorer) -> list[Pass]:
     passes: list[Pass] = []
     original = scorer._next_token
 
-    def next_token(ids: torch.Tensor, places: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        passes.append((*ids.shape, bool(mask.all())))
-        return original(ids, places, mask)
+    def next_token(ids: torch.Tensor, places: torch.Tensor, *rest: Any) -> torch.Tensor:
+        passes.append((*ids.shape, bool(rest[0].all())))
+        return original(ids, places, *rest)
 
     scorer._next_token = next_token
     return passes
@@ -212,7 +212,7 @@ def test_logits_that_overflow_are_an_error_and_no_answer(bad: float) -> None:
     scorer = CausalScorer(shared("gpt2"))
     original = scorer._next_token
 
-    def overflowing(*inputs: torch.Tensor) -> torch.Tensor:
+    def overflowing(*inputs: Any) -> torch.Tensor:
         logits = original(*inputs)
         logits[-1, 7] = bad
         return logits
@@ -228,7 +228,7 @@ def test_logits_that_overflow_are_an_error_and_no_answer(bad: float) -> None:
 @pytest.mark.parametrize("batch_tokens", [1, 6, 40, 4096])
 def test_passes_stay_within_the_budget_and_hold_no_padding(batch_tokens: int) -> None:
     queries = some_queries([2, 5, 5, 5, 9, 9, 3])
-    scorer = CausalScorer(shared("gpt2"), batch_tokens=batch_tokens)
+    scorer = CausalScorer(shared("gpt2"), batch_tokens=batch_tokens, share_prefixes=False)
     expected = [scorer.score([query])[0] for query in queries]
     passes = watch(scorer)
     assert_close(scorer.score(queries), expected)
@@ -283,19 +283,23 @@ def limit_memory(scorer: CausalScorer, tokens: int, error: Callable[[], Exceptio
     """From now on, passes of more than so many tokens fail."""
     original = scorer._next_token
 
-    def next_token(ids: torch.Tensor, places: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def next_token(ids: torch.Tensor, *rest: Any) -> torch.Tensor:
         if ids.numel() > tokens:
             raise error()
-        return original(ids, places, mask)
+        return original(ids, *rest)
 
     scorer._next_token = next_token
 
 
 @pytest.mark.parametrize("where", OUT_OF_MEMORY)
-@pytest.mark.parametrize("evaluation", ["sparse", "masked"])
-def test_running_out_of_memory_makes_smaller_passes(where: str, evaluation: Any) -> None:
+@pytest.mark.parametrize(
+    ("evaluation", "share"), [("sparse", True), ("sparse", False), ("masked", False)]
+)
+def test_running_out_of_memory_makes_smaller_passes(
+    where: str, evaluation: Any, share: bool
+) -> None:
     queries = some_queries([6, 9, 9, 9, 2, 6, 6, 9])
-    scorer = CausalScorer(shared("gpt2"), evaluation=evaluation)
+    scorer = CausalScorer(shared("gpt2"), evaluation=evaluation, share_prefixes=share)
     expected = scorer.score(queries)
     limit_memory(scorer, 20, OUT_OF_MEMORY[where])
     assert_close(scorer.score(queries), expected)
@@ -382,7 +386,7 @@ def test_scoring_takes_no_gradients_and_turns_dropout_off() -> None:
     model = build("gpt2", attn_pdrop=0.5, resid_pdrop=0.5, embd_pdrop=0.5).train()
     scorer = CausalScorer(model)
     queries = some_queries([5, 8])
-    assert scorer.score(queries) == scorer.score(queries)
+    assert_close(scorer.score(queries), scorer.score(queries))
     assert not model.training
     assert all(parameter.grad is None for parameter in model.parameters())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -18,30 +17,6 @@ import pytest
 from rationales import Explanation, cli
 
 TEXT = "the dog sat on the"
-
-
-@pytest.fixture(scope="session")
-def tiny_folder(tiny_model, tiny_tokenizer, tmp_path_factory) -> Path:
-    """A folder with a tiny model and its tokenizer, as a user would have one."""
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    tiny_model.save_pretrained(folder)
-    tiny_tokenizer.save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture
-def run(capsys, monkeypatch, tiny_folder):
-    """Runs a command in this process: (exit code, standard output, standard error)."""
-
-    def _run(*arguments: str, stdin: str | None = None, model: bool = True):
-        # Without a terminal and without input, standard input is at its end.
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin or ""))
-        of_model = ["--model", str(tiny_folder)] if model and arguments[0] == "explain" else []
-        code = cli.run([*arguments, *of_model])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return _run
 
 
 def rows(out: str) -> list[list[object]]:

@@ -43,7 +43,7 @@ class RandomModel:
 SEARCHES: dict[str, Callable[[Context], Search]] = {
     "greedy": greedy,
     "exhaustive": lambda context: exhaustive(context, max_evaluations=20),
-    "ordered": lambda context: ordered(context, context.candidates),
+    "ordered": lambda context: ordered(context, context.choices),
 }
 
 

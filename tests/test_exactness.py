@@ -194,7 +194,7 @@ def test_the_comparison_catches_a_faulty_scorer(family: str, fault: str) -> None
                 use_cache=False,
             ).logits[:, -1]
 
-    scorer = CausalScorer(model)
+    scorer = CausalScorer(model, share_prefixes=False)
     scorer._next_token = Faulty(model)
     assert not scorer._self_test()  # it would have fallen back on masked evaluation
     text = random_text(seed=4, length=8)

@@ -22,7 +22,9 @@ from rationales.ranking import (
     RankingOptions,
     inside,
     make_ranker,
-    order,
+)
+from rationales.ranking import (
+    order as unit_order,
 )
 
 VOCABULARY = 40
@@ -125,6 +127,16 @@ def is_one_line(error: pytest.ExceptionInfo[RationalesError]) -> bool:
 
 
 # --- the order
+
+
+def order(context: Context, importances: list[float]) -> tuple[int, ...]:
+    """The order of a context without units, whose units are single tokens."""
+    return tuple(index for (index,) in unit_order(context, importances))
+
+
+def test_words_are_as_important_as_their_most_important_token() -> None:
+    context = Context(ids=(1, 2, 3, 4, 5), target_id=6, required=(4,), units=((0, 1), (2,), (3,)))
+    assert unit_order(context, [0.0, 3.0, 1.0, 2.0, 9.0]) == ((0, 1), (3,), (2,))
 
 
 def test_order_sorts_candidates_by_falling_importance() -> None:

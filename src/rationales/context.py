@@ -4,12 +4,15 @@ A context is one flat index space over the tokens before a target. A *subset* of
 indices. Some indices are always kept: the *required* ones are part of every rationale (a decoder
 predicts from the token before the target, so that one is required), the *pinned* ones are not
 (a beginning-of-sequence token, the tokens of a chat template).
+
+A *unit* is a group of indices that a search adds together: a word, a sentence. Searches add units,
+scorers see tokens. Without units, every token is one of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from rationales.errors import RationalesError
@@ -36,6 +39,12 @@ class Context:
     target_id: int
     required: Subset = ()
     pinned: tuple[int, ...] = field(default=())
+    units: tuple[Subset, ...] | None = None
+    """What a search may add, in text order; None: every token that is not always kept."""
+    asked: tuple[int, ...] = ()
+    """Ids whose log-probabilities are wanted beside the target's."""
+    span: tuple[int, ...] = ()
+    """Ids of an answer's further tokens, after ``target_id``; see ``scoring.span``."""
 
     def __post_init__(self) -> None:
         always = (*self.required, *self.pinned)
@@ -46,17 +55,46 @@ class Context:
                 f"required and pinned indices {always} must lie in the context of "
                 f"{len(self.ids)} tokens"
             )
+        grouped = [index for unit in self.units or () for index in unit]
+        if len({*grouped, *always}) != len(grouped) + len(always) or () in (self.units or ()):
+            raise RationalesError("units must be disjoint, not empty, and free of kept indices")
+        if grouped and not 0 <= min(grouped) <= max(grouped) < len(self.ids):
+            raise RationalesError(f"units must lie in the context of {len(self.ids)} tokens")
+
+    @cached_property
+    def choices(self) -> tuple[Subset, ...]:
+        """The units that a search may add, in text order; single tokens if there are no others."""
+        if self.units is not None:
+            return self.units
+        always = {*self.required, *self.pinned}
+        return tuple((i,) for i in range(len(self.ids)) if i not in always)
 
     @cached_property
     def candidates(self) -> Subset:
-        """The indices that a search may add: neither required nor pinned, in order."""
-        always = {*self.required, *self.pinned}
-        return tuple(i for i in range(len(self.ids)) if i not in always)
+        """The indices that a search may add: those of all its choices, in order."""
+        return tuple(sorted(index for unit in self.choices for index in unit))
 
     @cached_property
     def everything(self) -> Subset:
-        """The largest subset: the whole context but for what is pinned anyway."""
+        """The largest subset: all that may be kept, but for what is pinned anyway."""
         return tuple(sorted((*self.required, *self.candidates)))
+
+    def grouped(
+        self, units: Iterable[Iterable[int]], within: Iterable[int] | None = None
+    ) -> Context:
+        """This context with units for a search to add; a unit that is required in part is so whole.
+
+        Indices that are not ``within`` (all, if left out) are never kept, required ones excepted.
+        """
+        allowed = {*(range(len(self.ids)) if within is None else within)} - {*self.pinned}
+        clipped = [tuple(i for i in unit if i in allowed) for unit in units]
+        needed = {*self.required}
+        required = {i for unit in clipped if needed & {*unit} for i in unit} | needed
+        return replace(
+            self,
+            required=tuple(sorted(required)),
+            units=tuple(unit for unit in clipped if unit and not needed & {*unit}),
+        )
 
     def keep(self, subset: Iterable[int]) -> tuple[int, ...]:
         """The indices that the model sees for this subset: with the pinned ones, in text order."""

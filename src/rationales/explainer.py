@@ -11,15 +11,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from rationales.context import Context, causal_context
+from rationales.context import Context, Subset, causal_context
 from rationales.errors import RationalesError
-from rationales.methods import BASELINES, check_method, make_search
+from rationales.methods import BASELINES, Means, check_method, make_search
 from rationales.options import Options
-from rationales.passage import Passage, Tokenizer, encode, find_targets, make_tokens, token_text
+from rationales.passage import (
+    Passage,
+    Tokenizer,
+    alternative_id,
+    encode,
+    find_targets,
+    make_tokens,
+    token_text,
+)
 from rationales.rationale import Explanation, Rationale
 from rationales.scoring.protocol import SubsetScorer
+from rationales.scoring.span import SpanScorer
 from rationales.search.base import Search
 from rationales.search.driver import run
+from rationales.units import group
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -175,13 +185,13 @@ class Explainer:
                 jobs.append(job)
                 tell(total=len(job.targets))
                 for target in job.targets:
-                    context = causal_context(job.passage.ids, target, job.passage.pinned)
+                    context = job.context(target)
                     job.evaluations.add(self._evaluation(context))
                     yield (job, target), context, job.search(context)
 
         try:
             for (job, _), rationale in run(
-                searches(), self.scorer, on_evaluations=lambda n: tell(evaluations=n)
+                searches(), SpanScorer(self.scorer), on_evaluations=lambda n: tell(evaluations=n)
             ):
                 job.found.append(rationale)
                 tell(done=1)
@@ -204,16 +214,46 @@ class Explainer:
                 passage = self._generate(passage, options.generate)
             targets = list(range(passage.start, len(passage.tokens)))
         self._check_length(len(passage.tokens))
-        ranker = self._ranker(options)
+        unexplainable = tuple(t for t in targets if t == 0)
+        targets = [t for t in targets if t > 0]
+        span = passage.ids[targets[0] + 1 : targets[-1] + 1] if options.span and targets else ()
         return _Job(
             request,
             passage,
-            targets=[t for t in targets if t > 0],
-            unexplainable=tuple(t for t in targets if t == 0),
-            search=lambda context: _with_full_context(
-                context, make_search(context, options, ranker)
-            ),
+            targets=targets[:1] if options.span else targets,
+            unexplainable=unexplainable,
+            means=self._means(passage, options),
+            units=group(passage.tokens, options.unit) if options.unit != "token" else None,
+            asked=self._asked(passage, targets, options),
+            span=span,
         )
+
+    def _means(self, passage: Passage, options: Options) -> Means:
+        """What the search of these options needs besides the scorer."""
+        levels = (
+            [group(passage.tokens, unit) for unit in ("sentence", "word", "token")]
+            if options.coarse_to_fine
+            else ()
+        )
+        hints = None
+        if options.fast and self.model is not None:
+            from rationales.ranking.attention import PassageAttention
+
+            hints = PassageAttention(self.model, passage.ids).rank
+        return Means(self._ranker(options), hints, levels)
+
+    def _asked(self, passage: Passage, targets: Sequence[int], options: Options) -> tuple[int, ...]:
+        """The id of the alternative that the targets have to beat, if there is one."""
+        if options.instead_of is None:
+            return ()
+        alternative = alternative_id(self.tokenizer, options.instead_of)
+        for target in targets:
+            if passage.ids[target] == alternative:
+                raise RationalesError(
+                    f"the alternative {options.instead_of!r} begins with the same token as the "
+                    f"target {passage.tokens[target].text!r}: give one that differs in its first"
+                )
+        return (alternative,)
 
     def _generate(self, passage: Passage, how_many: int) -> Passage:
         """The passage with the model's own continuation, by raw argmax.
@@ -272,13 +312,17 @@ class Explainer:
             complete=job.finished,
             id=job.request.id,
             adapter=self.adapter,
+            options=job.request.options.shaping(),
         )
 
     def _with_texts(self, rationale: Rationale, passage: Passage) -> Rationale:
+        answer = passage.tokens[rationale.target : rationale.target + rationale.span]
+        others = tuple(self._with_texts(other, passage) for other in rationale.alternatives)
         return replace(
             rationale,
-            target_text=passage.tokens[rationale.target].text
+            target_text="".join(token.text for token in answer)
             or token_text(self.tokenizer, rationale.target_id),
+            alternatives=others,
             steps=tuple(
                 replace(step, prediction_text=token_text(self.tokenizer, step.prediction_id))
                 for step in rationale.steps
@@ -299,7 +343,10 @@ class _Job:
     passage: Passage
     targets: list[int]
     unexplainable: tuple[int, ...]
-    search: Callable[[Context], Search]
+    means: Means
+    units: tuple[Subset, ...] | None
+    asked: tuple[int, ...]
+    span: tuple[int, ...]
     found: list[Rationale] = field(default_factory=list)
     evaluations: set[str] = field(default_factory=set)
     started: float = field(default_factory=time.perf_counter)
@@ -308,15 +355,15 @@ class _Job:
     def finished(self) -> bool:
         return len(self.found) == len(self.targets)
 
+    def context(self, target: int) -> Context:
+        """What may be kept for this target, and what is asked of it."""
+        context = causal_context(self.passage.ids, target, self.passage.pinned)
+        context = replace(context, asked=self.asked, span=self.span)
+        return context if self.units is None else context.grouped(self.units)
 
-def _with_full_context(context: Context, search: Search) -> Search:
-    """The search's rationale, with whether the whole context predicts the target too.
-
-    This one evaluation is not the search's own, and is not counted as such.
-    """
-    [full] = yield [context.everything]
-    rationale = yield from search
-    return replace(rationale, predicted=full.prediction_id == context.target_id)
+    def search(self, context: Context) -> Search:
+        """The search that the request asks for."""
+        return make_search(context, self.request.options, self.means)
 
 
 def _end_ids(model: PreTrainedModel | None, tokenizer: Tokenizer) -> set[int]:
@@ -337,11 +384,23 @@ def rationalize(
     """
     options = (options or Options()).change(**changes)
     check_method(options.method)
+    for name, instead in _OF_TEXTS.items():
+        if getattr(options, name) != getattr(Options, name):
+            raise RationalesError(f"{name} is for texts: {instead}")
     ranker: Ranker | None = None
     if options.method in BASELINES:
         from rationales.ranking import RankingOptions, make_ranker
 
         ranker = make_ranker(options.method, None, RankingOptions(seed=options.seed))
-    search = _with_full_context(context, make_search(context, options, ranker))
-    [(_, rationale)] = run([(0, context, search)], scorer)
+    search = make_search(context, options, Means(ranker))
+    [(_, rationale)] = run([(0, context, search)], SpanScorer(scorer))
     return rationale
+
+
+_OF_TEXTS = {
+    "unit": "give the context its units",
+    "coarse_to_fine": "give the context units, then search again within what was kept",
+    "instead_of": "give the context the id to ask for",
+    "span": "give the context the ids of the span",
+}
+"""Options that only mean something where there are characters, and what bare ids have instead."""

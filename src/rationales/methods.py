@@ -5,22 +5,33 @@ Light on purpose: the command line lists these without loading a model.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rationales.context import Context
+from rationales.context import Context, Subset
 from rationales.errors import RationalesError
 from rationales.options import Options
 from rationales.search.base import Search
+from rationales.search.beam import beam
+from rationales.search.combined import coarse_to_fine, disjoint
+from rationales.search.criterion import Criterion, is_first_choice, make_criterion
 from rationales.search.exhaustive import exhaustive
+from rationales.search.fast import fast
 from rationales.search.greedy import greedy
 from rationales.search.ordered import ordered
+from rationales.search.prune import prune
+from rationales.search.soft import soft
 
 if TYPE_CHECKING:
     from rationales.ranking import Ranker
+    from rationales.rationale import Rationale
 
 SEARCHES = {
     "greedy": "add the token that helps most, until the target is the model's first choice",
     "exhaustive": "try every subset, small ones first: a smallest rationale, at a price",
+    "beam": "keep the best few subsets of each size: never longer than greedy",
+    "soft": "weigh size against probability, sufficient or not",
 }
 BASELINES = {
     "gradient-norm": "add by the norm of the embedding's gradient",
@@ -42,21 +53,79 @@ def check_method(name: str) -> str:
     return name
 
 
-def make_search(context: Context, options: Options, ranker: Ranker | None = None) -> Search:
-    """The search of ``options.method`` for this context; the ranker gives baselines their order."""
-    if options.method == "greedy":
-        return greedy(context, max_size=options.max_size, keep_candidates=options.keep_candidates)
-    if options.method == "exhaustive":
-        return exhaustive(
-            context, max_size=options.max_size, max_evaluations=options.max_evaluations
+@dataclass(frozen=True)
+class Means:
+    """What some searches need besides scores; each is there if the options call for it."""
+
+    ranker: Ranker | None = None
+    """Gives a baseline its order."""
+    hints: Callable[[Context], Sequence[float]] | None = None
+    """Importances for the shortlist of ``fast``, which does without if there are none."""
+    levels: Sequence[Iterable[Subset]] = ()
+    """Units of the text, from sentences down to tokens, for ``coarse_to_fine``."""
+
+
+def make_search(context: Context, options: Options, means: Means | None = None) -> Search:
+    """The search that the options ask for, from the whole context's prediction on.
+
+    That one evaluation is not counted: it is not the search's own.
+    """
+    means = means or Means()
+    [full] = yield [context.everything]
+    criterion = make_criterion(options.criterion, context, full)
+
+    def find(context: Context) -> Search:
+        if options.coarse_to_fine:
+            return coarse_to_fine(context, means.levels, find_once)
+        return find_once(context)
+
+    def find_once(context: Context) -> Search:
+        rationale = yield from _search(context, criterion, options, means)
+        return (yield from prune(context, rationale, criterion)) if options.minimal else rationale
+
+    rationale = yield from disjoint(context, options.disjoint, find)
+    rationale = _marked(rationale, options, len(context.span) + 1)
+    return replace(rationale, predicted=is_first_choice(full, context))
+
+
+def _search(context: Context, criterion: Criterion, options: Options, means: Means) -> Search:
+    """The search of ``options.method``, on its own."""
+    size = options.max_size
+    if options.method == "greedy" and options.fast:
+        hints = means.hints
+        return fast(
+            context,
+            criterion,
+            hints=None if hints is None else lambda: hints(context),
+            max_size=size,
+            keep_candidates=options.keep_candidates,
         )
-    if ranker is None:
+    if options.method == "greedy":
+        return greedy(context, criterion, max_size=size, keep_candidates=options.keep_candidates)
+    if options.method == "exhaustive":
+        budget = options.max_evaluations
+        return exhaustive(context, criterion, max_size=size, max_evaluations=budget)
+    if options.method == "beam":
+        return beam(context, criterion, width=options.beam, max_size=size)
+    if options.method == "soft":
+        return soft(context, criterion, penalty=options.penalty, max_size=size)
+    if means.ranker is None:
         raise RationalesError(f"the method {options.method} needs a ranker")
-    return _baseline(context, ranker, options.max_size)
+    return _baseline(context, criterion, means.ranker, size)
 
 
-def _baseline(context: Context, ranker: Ranker, max_size: int | None) -> Search:
+def _baseline(
+    context: Context, criterion: Criterion, ranker: Ranker, max_size: int | None
+) -> Search:
     from rationales.ranking import order
 
     # Ranked here, in the generator's body: only when the driver starts this search.
-    return (yield from ordered(context, order(context, ranker.rank(context)), max_size=max_size))
+    ranked = order(context, ranker.rank(context))
+    return (yield from ordered(context, ranked, criterion, max_size=max_size))
+
+
+def _marked(rationale: Rationale, options: Options, span: int) -> Rationale:
+    """The rationale with the length of its answer, and without units if these are tokens."""
+    others = tuple(_marked(other, options, span) for other in rationale.alternatives)
+    units = rationale.units if options.unit != "token" else None
+    return replace(rationale, units=units, span=span, alternatives=others)

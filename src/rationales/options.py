@@ -6,7 +6,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from rationales.errors import RationalesError
+from rationales.search.criterion import parse
 
+UNITS = ("token", "word", "sentence")
 DEFAULT_MAX_EVALUATIONS = 100_000
 
 _NONE = type(None)
@@ -23,6 +25,16 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "keep_candidates": ((int,), "a whole number"),
     "seed": ((int,), "a whole number"),
     "ig_steps": ((int,), "a whole number"),
+    "fast": ((bool,), "true or false"),
+    "minimal": ((bool,), "true or false"),
+    "beam": ((int,), "a whole number"),
+    "unit": ((str,), "token, word or sentence"),
+    "coarse_to_fine": ((bool,), "true or false"),
+    "criterion": ((str,), "the name of a criterion"),
+    "instead_of": ((str, _NONE), "a text"),
+    "disjoint": ((int,), "a whole number"),
+    "span": ((bool,), "true or false"),
+    "penalty": ((int, float), "a number"),
 }
 
 
@@ -41,8 +53,28 @@ class Options:
     specials: Literal["pinned", "candidate"] = "pinned"
     """Whether special tokens that the tokenizer adds are always kept, or searched like others."""
     method: str = "greedy"
+    fast: bool = False
+    """Greedy search that scores a shortlist in most of its steps."""
+    minimal: bool = False
+    """Drop what is not needed from a rationale that was found, until nothing can go."""
+    beam: int = 3
+    """How many subsets of each size the method ``beam`` keeps."""
+    penalty: float = 0.5
+    """What a token costs in the method ``soft``, in nats: the paper's λ."""
+    unit: Literal["token", "word", "sentence"] = "token"
+    """What a search adds at a time."""
+    coarse_to_fine: bool = False
+    """Search sentences first, then words in the sentences kept, then tokens in these."""
+    criterion: str = "argmax"
+    """When a subset is enough: ``argmax``, ``top-k=K``, ``prob=P`` or ``ratio=R``."""
+    instead_of: str | None = None
+    """A subset is enough if the target is more likely than this alternative's first token."""
+    disjoint: int = 1
+    """Up to so many rationales for each target, that share nothing but what is required."""
+    span: bool = False
+    """One rationale for all tokens of the continuation or target, as one answer."""
     max_size: int | None = None
-    """No rationale grows beyond this many tokens."""
+    """No rationale grows beyond this many tokens, or words, or sentences."""
     max_evaluations: int | None = DEFAULT_MAX_EVALUATIONS
     """The budget of an exhaustive search, for each target."""
     absolute: bool = False
@@ -73,12 +105,60 @@ class Options:
             "max_size": self.max_size,
             "max_evaluations": self.max_evaluations,
             "ig_steps": self.ig_steps,
+            "beam": self.beam,
+            "disjoint": self.disjoint,
         }
         for name, value in at_least_one.items():
             if value is not None and value < 1:
                 raise RationalesError(f"{name} must be at least 1, not {value}")
         if self.keep_candidates < 0:
             raise RationalesError(f"keep_candidates must not be negative: {self.keep_candidates}")
+        if not 0 < self.penalty < float("inf"):
+            raise RationalesError(f"the penalty must be more than 0, not {self.penalty}")
+        if self.unit not in UNITS:
+            raise RationalesError(f"unit is {', '.join(UNITS)}, not {self.unit!r}")
+        if self.instead_of == "":
+            raise RationalesError("the alternative is empty: give the word that was not said")
+        parse(self.criterion)
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
+        """Raise if two of the options contradict each other."""
+        contradictions = {
+            "fast goes with the method greedy": self.fast and self.method != "greedy",
+            "coarse_to_fine goes with the method greedy": self.coarse_to_fine
+            and self.method != "greedy",
+            "coarse_to_fine has units of its own: leave out unit": self.coarse_to_fine
+            and self.unit != "token",
+            "instead_of is a criterion of its own: leave out criterion": self.instead_of is not None
+            and self.criterion != "argmax",
+            "instead_of compares single tokens: leave out span": self.instead_of is not None
+            and self.span,
+            "soft weighs size against probability: leave out criterion, instead_of, minimal "
+            "and disjoint": self.method == "soft"
+            and (
+                self.criterion != "argmax"
+                or self.instead_of is not None
+                or self.minimal
+                or self.disjoint > 1
+            ),
+        }
+        for message, holds in contradictions.items():
+            if holds:
+                raise RationalesError(message)
+
+    def shaping(self) -> dict[str, Any]:
+        """The options that decide what a rationale is, as far as they are not the usual ones."""
+        usual = Options()
+        names = ["fast", "minimal", "unit", "coarse_to_fine", "criterion", "instead_of"]
+        names += ["disjoint", "span", "max_size"]
+        names += {"beam": ["beam"], "soft": ["penalty"]}.get(self.method, [])
+        always = ("beam", "penalty")
+        return {
+            name: getattr(self, name)
+            for name in names
+            if name in always or getattr(self, name) != getattr(usual, name)
+        }
 
     def change(self, **changes: Any) -> Options:
         """These options with some fields changed."""

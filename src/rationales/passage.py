@@ -94,6 +94,14 @@ def token_text(tokenizer: Tokenizer, id: int) -> str:
     return " " + text if lost_space else text
 
 
+def alternative_id(tokenizer: Tokenizer, text: str) -> int:
+    """The id of the first token of a text that might have come instead of a target."""
+    ids = _continuation_ids(tokenizer, "\n", text)
+    if not ids:
+        raise RationalesError(f"the tokenizer makes no token of the alternative {text!r}")
+    return int(ids[0])
+
+
 def prefix_ids(tokenizer: Tokenizer, text: str = "a") -> list[int]:
     """The special tokens that the tokenizer puts before a text (a beginning of sequence)."""
     plain = _ids(tokenizer, text, specials=False)

@@ -24,10 +24,14 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token that could have been added at a step, and the target's log-probability with it."""
+    """A token that could have been added at a step, and the target's log-probability with it.
+
+    ``unit`` holds all its tokens if it is a larger unit (a word), of which ``index`` is the last.
+    """
 
     index: int
     target_logprob: float
+    unit: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class Step:
 
     ``index`` is None for the step in which nothing but pinned tokens is kept. ``prediction_id`` is
     the model's most likely next token then; ``candidates`` are the best of those that were tried.
+    ``unit`` holds all tokens that were added if they are several (a word), of which ``index`` is
+    the last. ``asked_logprob`` is the log-probability of the alternative in a contrast.
     """
 
     index: int | None
@@ -44,15 +50,23 @@ class Step:
     prediction_logprob: float | None = None
     prediction_text: str | None = None
     candidates: tuple[Candidate, ...] = ()
+    unit: tuple[int, ...] | None = None
+    asked_logprob: float | None = None
 
 
 @dataclass(frozen=True)
 class Rationale:
     """The subset of the context found for one target.
 
-    ``sufficient``: given only ``indices``, the model's most likely next token is the target.
-    ``predicted``: so it is given the whole context (None: not asked). ``stopped`` names what ended
-    a search that did not reach sufficiency: ``"max-size"`` or ``"budget"``.
+    ``sufficient``: given only ``indices``, the model's most likely next token is the target (or
+    another criterion holds, if one was asked for). ``predicted``: the target is the most likely
+    token given the whole context (None: not asked). ``stopped`` names what ended a search that did
+    not reach sufficiency: ``"max-size"`` or ``"budget"``.
+
+    ``units`` are the words or sentences that were kept, in the order added, if the search added
+    such. ``minimal``: no unit can be taken away; ``optimal``: no smaller subset is sufficient; None
+    where nobody has looked. ``alternatives`` are further rationales that share only what is
+    required with this one and each other. ``span``: how many tokens the explained answer has.
     """
 
     target: int
@@ -64,10 +78,20 @@ class Rationale:
     predicted: bool | None = None
     stopped: str | None = None
     target_text: str | None = None
+    units: tuple[tuple[int, ...], ...] | None = None
+    minimal: bool | None = None
+    optimal: bool | None = None
+    alternatives: tuple[Rationale, ...] = ()
+    span: int = 1
     tokens: tuple[Token, ...] = field(default=(), repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def with_tokens(self, tokens: tuple[Token, ...]) -> Rationale:
+        """This rationale and its alternatives, with the tokens of the text they belong to."""
+        others = tuple(other.with_tokens(tokens) for other in self.alternatives)
+        return replace(self, tokens=tokens, alternatives=others)
 
     @property
     def text(self) -> str:
@@ -89,7 +113,8 @@ class Explanation:
     Behaves as the sequence of its rationales: ``explanation[3].text``, ``len(explanation)``.
     ``unexplainable`` are targets with nothing before them. ``complete`` is False if the run was
     interrupted and some targets are missing. ``adapter`` names the compatibility adapter that
-    answered for incomplete contexts, if there was one.
+    answered for incomplete contexts, if there was one. ``options`` are those that decide what a
+    rationale is (``criterion``, ``unit``, ``fast`` …) as far as they are not the usual ones.
     """
 
     model: str
@@ -102,9 +127,10 @@ class Explanation:
     complete: bool = True
     id: str | int | None = None
     adapter: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        attached = tuple(replace(r, tokens=self.tokens) for r in self.rationales)
+        attached = tuple(r.with_tokens(self.tokens) for r in self.rationales)
         object.__setattr__(self, "rationales", attached)
         # Milliseconds, here and not when written: what is read back equals what was saved.
         object.__setattr__(self, "seconds", round(self.seconds, 3))
@@ -170,6 +196,7 @@ class Explanation:
             "model": self.model,
             **({"adapter": self.adapter} if self.adapter is not None else {}),
             "method": self.method,
+            **({"options": self.options} if self.options else {}),
             "evaluation": self.evaluation,
             "tokens": [_token_to_dict(token) for token in self.tokens],
             "rationales": [_rationale_to_dict(rationale) for rationale in self.rationales],
@@ -201,6 +228,7 @@ class Explanation:
                 complete=data.get("complete", True),
                 id=data.get("id"),
                 adapter=data.get("adapter"),
+                options=dict(data.get("options", {})),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise RationalesError(
@@ -248,7 +276,18 @@ def _rationale_to_dict(rationale: Rationale) -> dict[str, Any]:
         "evaluations": rationale.evaluations,
         "steps": [_step_to_dict(step) for step in rationale.steps],
     }
-    return data | ({"stopped": rationale.stopped} if rationale.stopped else {})
+    if rationale.stopped:
+        data["stopped"] = rationale.stopped
+    if rationale.units is not None:
+        data["units"] = [list(unit) for unit in rationale.units]
+    for name in ("minimal", "optimal"):
+        if getattr(rationale, name) is not None:
+            data[name] = getattr(rationale, name)
+    if rationale.span > 1:
+        data["span"] = rationale.span
+    if rationale.alternatives:
+        data["alternatives"] = [_rationale_to_dict(other) for other in rationale.alternatives]
+    return data
 
 
 def _rationale_from_dict(data: dict[str, Any]) -> Rationale:
@@ -262,6 +301,11 @@ def _rationale_from_dict(data: dict[str, Any]) -> Rationale:
         predicted=data.get("predicted"),
         stopped=data.get("stopped"),
         target_text=data.get("target_text"),
+        units=None if (units := data.get("units")) is None else tuple(map(tuple, units)),
+        minimal=data.get("minimal"),
+        optimal=data.get("optimal"),
+        alternatives=tuple(_rationale_from_dict(other) for other in data.get("alternatives", ())),
+        span=data.get("span", 1),
     )
 
 
@@ -273,12 +317,21 @@ def _step_to_dict(step: Step) -> dict[str, Any]:
         "prediction_text": step.prediction_text,
         "prediction_logprob": step.prediction_logprob,
     }
+    if step.unit is not None:
+        data["unit"] = list(step.unit)
+    if step.asked_logprob is not None:
+        data["asked_logprob"] = _logprob_to_json(step.asked_logprob)
     if step.candidates:
-        data["candidates"] = [
-            {"index": c.index, "target_logprob": _logprob_to_json(c.target_logprob)}
-            for c in step.candidates
-        ]
+        data["candidates"] = [_candidate_to_dict(candidate) for candidate in step.candidates]
     return data
+
+
+def _candidate_to_dict(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "index": candidate.index,
+        "target_logprob": _logprob_to_json(candidate.target_logprob),
+        **({"unit": list(candidate.unit)} if candidate.unit is not None else {}),
+    }
 
 
 def _step_from_dict(data: dict[str, Any]) -> Step:
@@ -289,10 +342,18 @@ def _step_from_dict(data: dict[str, Any]) -> Step:
         prediction_logprob=data.get("prediction_logprob"),
         prediction_text=data.get("prediction_text"),
         candidates=tuple(
-            Candidate(c["index"], _logprob_from_json(c["target_logprob"]))
+            Candidate(c["index"], _logprob_from_json(c["target_logprob"]), _unit(c))
             for c in data.get("candidates", ())
         ),
+        unit=_unit(data),
+        asked_logprob=(
+            _logprob_from_json(data["asked_logprob"]) if "asked_logprob" in data else None
+        ),
     )
+
+
+def _unit(data: dict[str, Any]) -> tuple[int, ...] | None:
+    return tuple(data["unit"]) if "unit" in data else None
 
 
 def _logprob_to_json(logprob: float) -> float | None:

@@ -24,6 +24,9 @@ EXAMPLES = """
   rationales explain "The capital of Japan is Tokyo" --target last --steps 3\n
   rationales explain "What is the capital of France?" --chat --generate 12\n
   rationales explain "I live in France. I speak" --continuation " French" --model gpt2\n
+  rationales explain "The capital of Japan is Tokyo" --target last --instead-of " Osaka"\n
+  rationales explain --file report.txt --target last --unit word --fast --minimal\n
+  rationales explain --file long.txt --target last --coarse-to-fine\n
   rationales explain --jsonl texts.jsonl --json rationales.jsonl
 """
 
@@ -92,9 +95,91 @@ def explain(  # a command's parameters are its options: they become dataclasses 
         str,
         typer.Option("--method", "-m", help=f"One of {', '.join(METHODS)}.", rich_help_panel=_HOW),
     ] = Options.method,
+    fast: Annotated[
+        bool,
+        typer.Option(
+            "--fast",
+            help="Greedy search that scores a shortlist in most steps: several times faster, "
+            "sometimes a token longer.",
+            rich_help_panel=_HOW,
+        ),
+    ] = False,
+    minimal: Annotated[
+        bool,
+        typer.Option(
+            "--minimal",
+            help="Then drop what is not needed, until nothing can go.",
+            rich_help_panel=_HOW,
+        ),
+    ] = False,
+    beam: Annotated[
+        int | None,
+        typer.Option(
+            metavar="B",
+            help="Keep the B best subsets of each size (the method beam): never longer than "
+            "greedy.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
+    unit: Annotated[
+        str,
+        typer.Option(help="Add a token, a word or a sentence at a time.", rich_help_panel=_HOW),
+    ] = Options.unit,
+    coarse_to_fine: Annotated[
+        bool,
+        typer.Option(
+            "--coarse-to-fine",
+            help="For long texts: sentences first, then words in them, then tokens.",
+            rich_help_panel=_HOW,
+        ),
+    ] = False,
+    criterion: Annotated[
+        str,
+        typer.Option(
+            help="When a subset is enough: argmax, top-k=K, prob=P or ratio=R (of the "
+            "probability given everything).",
+            rich_help_panel=_HOW,
+        ),
+    ] = Options.criterion,
+    instead_of: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Enough is what makes the target more likely than this: why Tokyo, and not "
+            '" Osaka"? Its first token counts.',
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
+    disjoint: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Up to N rationales for each target, without a token in common.",
+            rich_help_panel=_HOW,
+        ),
+    ] = Options.disjoint,
+    span: Annotated[
+        bool,
+        typer.Option(
+            "--span",
+            help="One rationale for all the tokens of the target or continuation together.",
+            rich_help_panel=_HOW,
+        ),
+    ] = False,
+    penalty: Annotated[
+        float,
+        typer.Option(
+            "--lambda",
+            metavar="L",
+            help="What a token costs in the method soft, in nats.",
+            rich_help_panel=_HOW,
+        ),
+    ] = Options.penalty,
     max_size: Annotated[
         int | None,
-        typer.Option(help="Stop at rationales of this many tokens.", rich_help_panel=_HOW),
+        typer.Option(
+            help="Stop at rationales of this many tokens (or units).", rich_help_panel=_HOW
+        ),
     ] = None,
     max_evaluations: Annotated[
         int,
@@ -174,7 +259,9 @@ def explain(  # a command's parameters are its options: they become dataclasses 
     ] = None,
 ) -> None:
     """Show which words of the context a language model needed for what it says."""
-    check_method(method)
+    if beam is not None and method not in ("greedy", "beam"):
+        raise RationalesError(f"--beam is a method of its own: leave out --method {method}")
+    method = check_method("beam" if beam is not None else method)
     options = Options(
         generate=generate,
         continuation=continuation,
@@ -182,6 +269,16 @@ def explain(  # a command's parameters are its options: they become dataclasses 
         chat=chat,
         specials=cast(Literal["pinned", "candidate"], specials),  # Options checks it
         method=method,
+        fast=fast,
+        minimal=minimal,
+        beam=Options.beam if beam is None else beam,
+        penalty=penalty,
+        unit=cast(Literal["token", "word", "sentence"], unit),  # and this
+        coarse_to_fine=coarse_to_fine,
+        criterion=criterion,
+        instead_of=instead_of,
+        disjoint=disjoint,
+        span=span,
         max_size=max_size,
         max_evaluations=max_evaluations,
         absolute=absolute,

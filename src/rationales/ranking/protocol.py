@@ -25,8 +25,11 @@ class Ranker(Protocol):
         ...
 
 
-def order(context: Context, importances: Sequence[float]) -> Subset:
-    """The candidates of the context by falling importance; ties go to the lowest index."""
+def order(context: Context, importances: Sequence[float]) -> tuple[Subset, ...]:
+    """The choices of the context by falling importance; ties go to the lowest index.
+
+    A word or a sentence is as important as the most important of its tokens.
+    """
     if len(importances) != len(context.ids):
         raise RationalesError(
             f"{len(importances)} importances for a context of {len(context.ids)} tokens: "
@@ -38,5 +41,5 @@ def order(context: Context, importances: Sequence[float]) -> Subset:
                 f"the importance of the token at index {index} is not a number; "
                 "if the model is in half precision, load it in float32"
             )
-    # sorted() is stable and the candidates come in text order: equal importances stay that way.
-    return tuple(sorted(context.candidates, key=lambda index: -importances[index]))
+    # sorted() is stable and the choices come in text order: equal importances stay that way.
+    return tuple(sorted(context.choices, key=lambda unit: -max(importances[i] for i in unit)))

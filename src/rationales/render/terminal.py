@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rationales.rationale import Explanation, Rationale
+from rationales.rationale import Candidate, Explanation, Rationale, Step
 
 KEPT = "bold #000000 on #ffd75f"
 DROPPED = "#8a8a8a"
@@ -42,12 +42,21 @@ def header(explanation: Explanation) -> Text:
         explanation.model,
         *(["compatible"] if explanation.adapter else []),
         explanation.method,
+        *_options(explanation),
         f"{explanation.evaluation} evaluation",
         f"{explanation.seconds:.1f} s",
     ]
     if not explanation.complete:
         parts.append("interrupted: only the finished targets")
     return Text(" · ".join(parts), style="bright_black")
+
+
+def _options(explanation: Explanation) -> list[str]:
+    """The options that shaped the rationales, in words: ``fast``, ``unit word``, ``span``."""
+    return [
+        name.replace("_", "-") if value is True else f"{name.replace('_', '-')} {value}"
+        for name, value in explanation.options.items()
+    ]
 
 
 def legend(explanation: Explanation) -> Text:
@@ -59,6 +68,8 @@ def legend(explanation: Explanation) -> Text:
         text.append("  target: not reached", NOT_ENOUGH)
     if any(r.predicted is False for r in explanation):
         text.append("  * not the model's first choice given everything", "bright_black")
+    if any(r.optimal for r in explanation):
+        text.append("  ! nothing smaller is enough", "bright_black")
     return text
 
 
@@ -72,8 +83,16 @@ def table(explanation: Explanation) -> Table:
         target = Text(label(rationale.target_text or ""), style=_verdict(rationale))
         if rationale.predicted is False:
             target.append("*", "bright_black")
-        grid.add_row(target, str(len(rationale)), highlighted(rationale))
+        grid.add_row(target, _size(rationale), highlighted(rationale))
+        for other in rationale.alternatives:
+            grid.add_row(Text("or", "bright_black"), _size(other), highlighted(other))
     return grid
+
+
+def _size(rationale: Rationale) -> str:
+    """How many units were kept; with a mark where that is known to be the least."""
+    size = len(rationale) if rationale.units is None else len(rationale.units)
+    return f"{size}!" if rationale.optimal else str(size)
 
 
 def highlighted(rationale: Rationale) -> Text:
@@ -120,11 +139,14 @@ def steps_table(rationale: Rationale) -> Table:
     grid.add_column("p(target)", justify="right")
     grid.add_column("")
     grid.add_column("the model then says", no_wrap=True)
+    with_contrast = any(step.asked_logprob is not None for step in rationale.steps)
+    if with_contrast:
+        grid.add_column("p(instead)", justify="right")
     with_candidates = any(step.candidates for step in rationale.steps)
     if with_candidates:
         grid.add_column("best candidates", overflow="fold")
     for step in rationale.steps:
-        added = "(pinned only)" if step.index is None else rationale.tokens[step.index].text
+        added = "(pinned only)" if step.index is None else _unit_text(rationale, step)
         probability = exp(step.target_logprob)
         says = Text(label(step.prediction_text or str(step.prediction_id)))
         if step.prediction_logprob is not None:
@@ -135,9 +157,11 @@ def steps_table(rationale: Rationale) -> Table:
             Text("█" * round(20 * probability), "green"),
             says,
         ]
+        if with_contrast:
+            row.append("" if step.asked_logprob is None else _percent(exp(step.asked_logprob)))
         if with_candidates:
             candidates = [
-                f"{label(rationale.tokens[c.index].text)} {_percent(exp(c.target_logprob))}"
+                f"{label(_unit_text(rationale, c))} {_percent(exp(c.target_logprob))}"
                 for c in step.candidates
             ]
             row.append(Text(", ".join(candidates), "bright_black"))
@@ -146,6 +170,13 @@ def steps_table(rationale: Rationale) -> Table:
         grid.caption = Text(f"stopped: {rationale.stopped}", NOT_ENOUGH)
         grid.caption_justify = "left"
     return grid
+
+
+def _unit_text(rationale: Rationale, added: Step | Candidate) -> str:
+    """The characters of what was added, or could have been: a token, or all those of a unit."""
+    assert added.index is not None
+    indices = added.unit or (added.index,)
+    return "".join(rationale.tokens[index].text for index in indices)
 
 
 def label(text: str) -> str:

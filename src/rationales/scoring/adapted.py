@@ -30,6 +30,11 @@ class AdaptedScorer:
         """How many tokens a forward pass holds at most."""
         return self.adapted.batch_tokens
 
+    @property
+    def tokens(self) -> int:
+        """How many tokens the forward passes of both have computed."""
+        return self.base.tokens + self.adapted.tokens
+
     def evaluation(self, context: Context) -> Evaluation:
         """How proper subsets of this context are shown to the model."""
         return self.adapted.evaluation(context)

@@ -1,11 +1,14 @@
 """Subsets scored by a causal Hugging Face model, many to a forward pass.
 
-Questions of the same shape share a pass, so nothing is ever padded and no answer depends on its
-neighbours. A pass holds at most ``batch_tokens`` tokens; running out of memory halves that.
+Questions of the same shape share a pass, so that no token is ever padded and no answer depends on
+its neighbours. What subsets have in common at their beginning is computed once, where that is
+exact (``prefixes``). A pass holds at most ``batch_tokens`` tokens; running out of memory halves
+that.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -14,6 +17,7 @@ import torch
 from rationales.context import Context
 from rationales.errors import RationalesError, first_line
 from rationales.scoring import positions
+from rationales.scoring.prefixes import Paths, PrefixStore
 from rationales.scoring.protocol import Query, Score
 
 if TYPE_CHECKING:
@@ -38,7 +42,9 @@ class CausalScorer:
     """Scores subsets with a causal language model from transformers.
 
     The model is tested when it is given: if sparse evaluation is not exact, whole contexts are
-    masked instead; if masking is not exact either (recurrent models), it is refused.
+    masked instead; if masking is not exact either (recurrent models), it is refused. Prefixes are
+    shared if that too is shown to be exact; ``shares_prefixes`` says so. ``tokens`` counts what the
+    forward passes have computed.
     """
 
     def __init__(
@@ -47,6 +53,7 @@ class CausalScorer:
         *,
         batch_tokens: int = DEFAULT_BATCH_TOKENS,
         evaluation: Literal["auto", "sparse", "masked"] = "auto",
+        share_prefixes: bool = True,
     ) -> None:
         if batch_tokens < 1:
             raise RationalesError(f"batch_tokens must be at least 1, not {batch_tokens}")
@@ -66,6 +73,15 @@ class CausalScorer:
             except Exception as error:  # a family whose forward pass wants something of its own
                 why = f"fails the self-test ({first_line(error)})"
                 raise _refused(model, why) from error
+        self._prefixes = self._shared_store() if share_prefixes and self._sparse else None
+        self._weights = _version(model) if self._prefixes is not None else 0
+        self._lock = threading.Lock()  # of what is stored
+        self.tokens = 0
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether subsets that begin alike are computed once up to there."""
+        return self._prefixes is not None
 
     def evaluation(self, context: Context) -> Evaluation:
         """How subsets of this context are shown to the model: ``sparse`` or ``masked``."""
@@ -78,7 +94,14 @@ class CausalScorer:
         for place, query in enumerate(queries):
             groups.setdefault(self._shape(query), []).append(place)
         scores: dict[int, Score] = {}
-        for shape, waiting in groups.items():
+        if self._prefixes is not None:
+            # Beyond the switch, the states of a token depend on the length of the context.
+            sparse = [s for s in groups if s.evaluation == "sparse" and s.rope_length is None]
+            places = sorted(place for shape in sparse for place in groups[shape])
+            with self._lock:
+                self._score_shared(self._prefixes, {p: queries[p] for p in places}, scores)
+        for shape, group in groups.items():
+            waiting = [place for place in group if place not in scores]
             while waiting:
                 batch = waiting[: self._rows(shape.length)]
                 try:
@@ -90,8 +113,44 @@ class CausalScorer:
                 waiting = waiting[len(batch) :]
         return [scores[place] for place in range(len(queries))]
 
+    def _score_shared(
+        self, store: PrefixStore, queries: dict[int, Query], scores: dict[int, Score]
+    ) -> None:
+        """Add the scores of these queries, if they have anything in common or stored."""
+        if (weights := _version(self.model)) != self._weights:
+            store.clear()  # its states are those of other weights
+            self._weights = weights
+        while waiting := [place for place in queries if place not in scores]:
+            paths = Paths(store, [queries[place] for place in waiting])
+            if not paths.worthwhile:
+                return
+            for batch in paths.passes(self._rows):
+                try:
+                    logits = paths.run(batch, self._next_token, self.model.device)
+                    self.tokens += len(batch.paths) * batch.new
+                    if batch.asked is None:
+                        continue
+                    places = [waiting[which] for which in batch.asked]
+                    answers = _scores(logits, [queries[place][0] for place in places])
+                except BaseException as error:
+                    # A place may have been given that nothing was written to: nothing stays.
+                    held = store.clear()
+                    if not isinstance(error, MemoryError | RuntimeError):
+                        raise
+                    # What was stored took memory too: one row alone is tried again without it.
+                    if not (held and len(batch.paths) == 1 and _is_out_of_memory(error)):
+                        self._halve_batches(error, len(batch.paths), batch.length)
+                    store.max_bytes //= 2
+                    break
+                scores.update(zip(places, answers, strict=True))
+
     def _shape(self, query: Query) -> _Shape:
         context, kept = query
+        if not kept or kept[-1] != len(context.ids) - 1:
+            raise RationalesError(
+                "a causal model predicts from the token before the target: it must be kept, "
+                "so make it required or pinned in the context"
+            )
         evaluation = self.evaluation(context)
         length = len(kept) if evaluation == "sparse" else len(context.ids)
         switch = self._rope_switch
@@ -105,12 +164,6 @@ class CausalScorer:
     def _forward(self, queries: Sequence[Query], evaluation: Evaluation) -> list[Score]:
         """One forward pass over queries of the same shape."""
         masked = evaluation == "masked"
-        for context, keep in queries:
-            if not keep or keep[-1] != len(context.ids) - 1:
-                raise RationalesError(
-                    "a causal model predicts from the token before the target: it must be kept, "
-                    "so make it required or pinned in the context"
-                )
         device = self.model.device
         kept = [tuple(range(len(context.ids))) if masked else keep for context, keep in queries]
         ids = torch.tensor(
@@ -123,8 +176,8 @@ class CausalScorer:
             for row, (_, keep) in enumerate(queries):
                 mask[row, list(keep)] = 1
         logits = self._next_token(ids.to(device), places.to(device), mask.to(device))
-        targets = torch.tensor([context.target_id for context, _ in queries], device=device)
-        return _scores(logits, targets)
+        self.tokens += ids.numel()
+        return _scores(logits, [context for context, _ in queries])
 
     def _halve_batches(self, error: Exception, rows: int, length: int) -> None:
         """Make later passes smaller, or give up if one row of this length is already too much."""
@@ -169,7 +222,7 @@ class CausalScorer:
                 f"{self.model.config.model_type} model: its weights give NaN; "
                 "the file may be damaged, or the dtype too narrow (try --dtype float32)"
             )
-        tolerance = 1e-3 if self.model.dtype in (torch.float32, torch.float64) else 0.3
+        tolerance = self._tolerance
         if not torch.allclose(masked, ask(changed, places, mask), atol=tolerance, rtol=0):
             raise _refused(self.model, "still reads tokens that the attention mask drops")
         compact, ones = ids[:, keep], torch.ones_like(ids[:, keep])
@@ -181,27 +234,92 @@ class CausalScorer:
         sparse = ask(compact, places[:, keep], ones)
         return torch.allclose(masked, sparse, atol=tolerance, rtol=0)
 
+    @property
+    def _tolerance(self) -> float:
+        return 1e-3 if self.model.dtype in (torch.float32, torch.float64) else 0.3
 
-def _scores(logits: torch.Tensor, targets: torch.Tensor) -> list[Score]:
-    """Log-probabilities of the targets and of the most likely tokens, from (rows, vocabulary)."""
+    def _shared_store(self) -> PrefixStore | None:
+        """A store for prefixes, if sharing them is exact for this model; None if it is not.
+
+        On random subsets of one random context, asked for twice: the second time, what the first
+        has stored must give the answers of plain sparse evaluation, behind padding too.
+        """
+        if self._window is not None or not self._next_token.takes_cache:
+            return None
+        limits = [n for n in (self._rope_switch, self.max_positions) if n is not None]
+        length = max(4, min([12, *limits]))
+        rng = torch.Generator().manual_seed(1)
+        vocabulary = int(positions.text_config(self.model).vocab_size)
+        ids = torch.randint(0, vocabulary, (length,), generator=rng)
+        coins = torch.rand(4, length, generator=rng) < 0.6
+        coins[:, -1] = True
+        coins[0], coins[1, :2], coins[2:, 0] = True, True, True
+        subsets = [torch.nonzero(row)[:, 0] for row in coins]
+        context = Context(tuple(ids.tolist()), 0)
+        queries = [(context, tuple(kept.tolist())) for kept in subsets]
+        on = self.model.device
+        try:
+            from transformers import DynamicCache
+
+            cache = DynamicCache()
+            first = ids[None, :1].to(on)
+            self._next_token(first, torch.zeros_like(first), torch.ones_like(first), cache)
+            store = PrefixStore.like(cache)
+            if store is None:
+                return None
+            for _ in range(2):
+                paths = Paths(store, queries)
+                for batch in paths.passes(self._rows):
+                    logits = paths.run(batch, self._next_token, on).log_softmax(-1)
+                    for which, row in zip(batch.asked or (), logits, strict=False):
+                        kept = subsets[which][None]
+                        plain = self._next_token(
+                            ids[kept].to(on), kept.to(on), torch.ones_like(kept).to(on)
+                        ).log_softmax(-1)
+                        if not torch.allclose(row, plain[0], atol=self._tolerance, rtol=0):
+                            return None
+            _version(self.model)
+        except Exception:  # a family that keeps its states in a way of its own
+            return None
+        store.clear()
+        return store
+
+
+def _version(model: PreTrainedModel) -> int:
+    """A number that changes with the model's weights, if they are changed as torch would know."""
+    return hash(tuple((p.data_ptr(), p._version) for p in model.parameters()))
+
+
+def _scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score]:
+    """What the logits, (rows, vocabulary), say about the target of each row's context."""
+    targets = torch.tensor([context.target_id for context in contexts], device=logits.device)
     best, predictions = logits.max(dim=-1)
+    wanted = logits.gather(1, targets[:, None])
+    # A rank of 1 is the argmax and no other, also among equals.
+    ranks = ((logits > wanted).sum(dim=-1) + 1).clamp(min=2)
+    ranks = torch.where(predictions == targets, 1, ranks)
+    asked = [
+        logits[row, list(context.asked)] if context.asked else wanted[row]
+        for row, context in enumerate(contexts)
+    ]
     # log p = logit − log Σ exp(logit), in place: the logits are the largest tensor there is.
-    wanted = logits.gather(1, targets[:, None])[:, 0]
     normalizer = logits.sub_(best[:, None]).exp_().sum(dim=-1).log_().add_(best)
     if normalizer.isnan().any():  # a logit is NaN, or infinite: it overflowed
         raise RationalesError(
             "the model's probabilities are NaN: its weights may be damaged, "
             "or the dtype too narrow (try --dtype float32)"
         )
-    return [
-        Score(target, prediction, logprob)
-        for target, prediction, logprob in zip(
-            (wanted - normalizer).tolist(),
-            predictions.tolist(),
-            (best - normalizer).tolist(),
-            strict=True,
-        )
-    ]
+    columns = (
+        (wanted[:, 0] - normalizer).tolist(),
+        predictions.tolist(),
+        (best - normalizer).tolist(),
+        ranks.tolist(),
+        [
+            tuple((values - normalizer[row]).tolist()) if context.asked else ()
+            for row, (context, values) in enumerate(zip(contexts, asked, strict=True))
+        ],
+    )
+    return [Score(*row) for row in zip(*columns, strict=True)]
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import DynamicCache, PreTrainedModel
 
 _WINDOW_FIELDS = ("sliding_window", "window_size", "attention_chunk_size", "local_attention")
 _BATCH_DEPENDENT_ROPE = ("dynamic", "longrope")
@@ -85,7 +85,8 @@ class NextToken:
     """Logits of the next token, from ids at given positions under a mask.
 
     ``ids``, ``positions`` and ``mask`` are (rows, length); the answer is (rows, vocabulary), for
-    the token after the last column.
+    the token after the last column. A ``cache`` holds tokens that come before them, which the mask
+    covers too; the states of the new ones are added to it.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -93,7 +94,13 @@ class NextToken:
         accepted = inspect.signature(model.forward).parameters
         self.takes_positions = "position_ids" in accepted
         self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+        untyped: Any = model
+        self._head = untyped.get_output_embeddings()
         self._alibi = alibi_builders(model)
+        # The bias of ALiBi would have to be that of the cached positions too.
+        self.takes_cache = (
+            self.takes_positions and "past_key_values" in accepted and not self._alibi
+        )
         self._dynamic_rope = [
             module for module in model.modules() if _is_dynamic(getattr(module, "rope_type", None))
         ]
@@ -105,17 +112,41 @@ class NextToken:
 
     @torch.no_grad()  # not inference mode: RoPE layers keep tensors that gradients need later
     def __call__(
-        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor,
+        cache: DynamicCache | None = None,
     ) -> torch.Tensor:
         for module in self._dynamic_rope:
             _forget_long_sequences(module)
-        where = {"position_ids": positions} if self.takes_positions else {}
-        with alibi_at(self._alibi, positions):
+        where: dict[str, Any] = {"position_ids": positions} if self.takes_positions else {}
+        if cache is not None:
+            where["past_key_values"] = cache
+        with alibi_at(self._alibi, positions), _rows_together(self._head):
             output = self._model(
-                input_ids=ids, attention_mask=mask, use_cache=False, **where, **self._last_only
+                input_ids=ids,
+                attention_mask=mask,
+                use_cache=cache is not None,
+                **where,
+                **self._last_only,
             )
         logits: torch.Tensor = output.logits[:, -1]
         return logits.float()
+
+
+@contextmanager
+def _rows_together(head: Any) -> Iterator[None]:
+    """Within it, the last layer is given its rows side by side.
+
+    The last positions of a batch are a view with gaps, for which torch would read the weights of
+    the whole vocabulary once a row: most of the time of a pass over many short rows.
+    """
+    if not isinstance(head, torch.nn.Module):
+        yield
+        return
+    with head.register_forward_pre_hook(lambda _, inputs: tuple(x.contiguous() for x in inputs)):
+        yield
 
 
 def alibi_builders(model: PreTrainedModel) -> list[tuple[Any, Callable[..., torch.Tensor]]]:

@@ -23,13 +23,16 @@ Query = tuple[Context, tuple[int, ...]]
 class Score:
     """The target's log-probability and the model's own most likely next token.
 
-    These two are all that greedy and exhaustive search need. ``prediction_logprob`` is there where
-    the model can tell it.
+    These two are all that greedy and exhaustive search need. The others are there where the model
+    can tell them: ``rank`` is 1 if the target is the most likely token (for an answer of several
+    tokens: the worst of their ranks), ``asked`` are the log-probabilities of ``Context.asked``.
     """
 
     target_logprob: float
     prediction_id: int
     prediction_logprob: float | None = None
+    rank: int | None = None
+    asked: tuple[float, ...] = ()
 
 
 class SubsetScorer(Protocol):

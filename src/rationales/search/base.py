@@ -11,60 +11,111 @@ from collections.abc import Generator, Sequence
 from rationales.context import Context, Subset
 from rationales.rationale import Candidate, Rationale, Step
 from rationales.scoring.protocol import Score
+from rationales.search.criterion import Criterion, argmax
 
 Search = Generator[list[Subset], list[Score], Rationale]
+Scores = Generator[list[Subset], list[Score], list[Score]]
+
+Units = tuple[Subset, ...]
+"""Units in the order in which they were added, after what is required."""
+
+_REMEMBERED = 20_000
+"""Subsets of one target that are remembered: enough for every search but the exhaustive one."""
 
 
 class Trail:
-    """The steps of one search so far, and how many evaluations they took."""
+    """The steps of one search so far, what it has asked, and how many evaluations that took."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._steps: list[Step] = []
-        self.indices: Subset = ()
+    def __init__(self, context: Context, criterion: Criterion | None = None) -> None:
+        self.context = context
+        self.criterion = criterion or argmax(context)
+        self.added: Units = ()
         self.evaluations = 0
+        self._steps: list[Step] = []
+        self._enough = False
+        self._known: dict[frozenset[int], Score] = {}
 
-    def ask(self, subsets: Sequence[Subset]) -> Generator[list[Subset], list[Score], list[Score]]:
-        """The scores of these subsets, counted."""
-        self.evaluations += len(subsets)
-        return (yield list(subsets))
+    def ask(self, many: Sequence[Units]) -> Scores:
+        """The scores of what is required with each of these; what is known is not asked again."""
+        keys = [frozenset(self.subset(units)) for units in many]
+        new = {key: units for key, units in zip(keys, many, strict=True) if key not in self._known}
+        if new:
+            self.evaluations += len(new)
+            answers = yield [self.subset(units) for units in new.values()]
+            found = dict(zip(new, answers, strict=True))
+        else:
+            found = {}
+        scores = [found[key] if key in found else self._known[key] for key in keys]
+        if len(self._known) < _REMEMBERED:
+            self._known |= found
+        return scores
 
-    def add(self, subset: Subset, score: Score, candidates: Sequence[Candidate] = ()) -> None:
-        """Record that the search has moved on to this subset, its last index being the new one."""
-        self.indices = subset
+    def subset(self, units: Units) -> Subset:
+        """The indices of what is required and these units, in the order in which they come."""
+        return (*self.context.required, *(index for unit in units for index in unit))
+
+    def add(self, units: Units, score: Score, candidates: Sequence[Candidate] = ()) -> None:
+        """Record that the search has moved on to these units, the last of which is new."""
+        self.added = units
+        new = units[-1] if units else self.context.required
+        self._enough = self.criterion.met(score)
         self._steps.append(
             Step(
-                index=subset[-1] if subset else None,
+                index=new[-1] if new else None,
                 target_logprob=score.target_logprob,
                 prediction_id=score.prediction_id,
                 prediction_logprob=score.prediction_logprob,
                 candidates=tuple(candidates),
+                unit=new if len(new) > 1 else None,
+                asked_logprob=score.asked[0] if score.asked else None,
             )
         )
 
     @property
     def sufficient(self) -> bool:
-        """Whether the last step's subset yields the target."""
-        return bool(self._steps) and self._steps[-1].prediction_id == self._context.target_id
+        """Whether the last step's subset is enough."""
+        return self._enough
 
     def rationale(self, stopped: str | None = None) -> Rationale:
         """The rationale at the end of this trail."""
+        context = self.context
+        required = (context.required,) if context.required else ()
         return Rationale(
-            target=len(self._context.ids),
-            target_id=self._context.target_id,
-            indices=self.indices,
+            target=len(context.ids),
+            target_id=context.target_id,
+            indices=self.subset(self.added),
             sufficient=self.sufficient,
             evaluations=self.evaluations,
             steps=tuple(self._steps),
             stopped=None if self.sufficient else stopped,
+            units=(*required, *self.added) if context.units is not None else None,
         )
 
+    def follow(self, units: Units) -> Search:
+        """The rationale with exactly these units: their prefixes are scored to show the steps."""
+        prefixes = [units[:size] for size in range(len(units) + 1)]
+        scores = yield from self.ask(prefixes)
+        self._steps.clear()
+        for prefix, score in zip(prefixes, scores, strict=True):
+            self.add(prefix, score)
+        return self.rationale()
 
-def follow(context: Context, indices: Sequence[int], trail: Trail) -> Search:
-    """The rationale with exactly these indices: their prefixes are scored to show the steps."""
-    start = len(context.required)
-    subsets = [tuple(indices[:size]) for size in range(start, len(indices) + 1)]
-    scores = yield from trail.ask(subsets)
-    for subset, score in zip(subsets, scores, strict=True):
-        trail.add(subset, score)
-    return trail.rationale()
+
+def most_added(context: Context, max_size: int | None) -> int:
+    """How many units may be added to what is required, if no more than ``max_size`` are kept."""
+    if max_size is None:
+        return len(context.choices)
+    return max(0, min(len(context.choices), max_size - required_size(context)))
+
+
+def required_size(context: Context) -> int:
+    """How many units are required: as many as tokens, or one, if units are larger."""
+    return len(context.required) if context.units is None else bool(context.required)
+
+
+def added_units(context: Context, rationale: Rationale) -> Units:
+    """The units of a rationale but for what is required, in the order in which they were added."""
+    kept = {*rationale.indices}
+    place = {index: number for number, index in enumerate(rationale.indices)}
+    units = [unit for unit in context.choices if kept.issuperset(unit)]
+    return tuple(sorted(units, key=lambda unit: place[unit[0]]))

@@ -7,37 +7,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rationales.context import Context, Subset
+from rationales.context import Context
 from rationales.rationale import Candidate
 from rationales.scoring.protocol import Score
-from rationales.search.base import Search, Trail
+from rationales.search.base import Search, Trail, Units, most_added
+from rationales.search.criterion import Criterion
 
 
-def greedy(context: Context, *, max_size: int | None = None, keep_candidates: int = 0) -> Search:
-    """The rationale that grows by the token that helps the target most, until it is enough.
+def greedy(
+    context: Context,
+    criterion: Criterion | None = None,
+    *,
+    max_size: int | None = None,
+    keep_candidates: int = 0,
+) -> Search:
+    """The rationale that grows by the unit that helps the target most, until it is enough.
 
     Ties go to the lowest index. With ``keep_candidates``, each step records that many of the best
-    tokens that were tried.
+    units that were tried.
     """
-    trail = Trail(context)
-    kept = context.required
-    [score] = yield from trail.ask([kept])
-    trail.add(kept, score)
-    limit = len(context.everything) if max_size is None else max_size
-    while not trail.sufficient and len(kept) < min(limit, len(context.everything)):
-        tried = [(*kept, k) for k in context.candidates if k not in kept]
+    trail = Trail(context, criterion)
+    [score] = yield from trail.ask([()])
+    trail.add((), score)
+    limit = most_added(context, max_size)
+    while not trail.sufficient and len(trail.added) < limit:
+        tried = [(*trail.added, unit) for unit in context.choices if unit not in trail.added]
         scores = yield from trail.ask(tried)
-        best = max(range(len(tried)), key=lambda i: scores[i].target_logprob)  # the first of equals
-        kept = tried[best]
-        trail.add(kept, scores[best], _best_candidates(tried, scores, keep_candidates))
-    return trail.rationale(stopped="max-size" if len(kept) < len(context.everything) else None)
+        values = [trail.criterion.value(score) for score in scores]
+        best = max(range(len(tried)), key=values.__getitem__)  # the first of equals
+        trail.add(tried[best], scores[best], best_candidates(tried, scores, keep_candidates))
+    return trail.rationale(stopped="max-size" if limit < len(context.choices) else None)
 
 
-def _best_candidates(
-    tried: Sequence[Subset], scores: Sequence[Score], how_many: int
+def best_candidates(
+    tried: Sequence[Units], scores: Sequence[Score], how_many: int
 ) -> list[Candidate]:
+    """The best of the units that were tried last, by the target's log-probability."""
     candidates = [
-        Candidate(subset[-1], score.target_logprob)
-        for subset, score in zip(tried, scores, strict=True)
+        Candidate(
+            units[-1][-1], score.target_logprob, unit=units[-1] if len(units[-1]) > 1 else None
+        )
+        for units, score in zip(tried, scores, strict=True)
     ]
     return sorted(candidates, key=lambda c: -c.target_logprob)[:how_many]

@@ -1,19 +1,32 @@
-"""Baselines: tokens are added in a given order until the rationale is sufficient."""
+"""Baselines: units are added in a given order until the rationale is sufficient."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rationales.context import Context, Subset
-from rationales.search.base import Search, Trail
+from rationales.search.base import Search, Trail, most_added
+from rationales.search.criterion import Criterion
+
+_AT_ONCE = 4
+"""Prefixes of the order that are scored together; the first of them that is enough is taken."""
 
 
-def ordered(context: Context, order: Subset, *, max_size: int | None = None) -> Search:
-    """The shortest sufficient prefix of the order, after the token before the target."""
-    trail = Trail(context)
-    limit = len(context.everything) if max_size is None else max_size
-    for size in range(len(order) + 1):
-        kept = (*context.required, *order[:size])
-        [score] = yield from trail.ask([kept])
-        trail.add(kept, score)
-        if trail.sufficient or len(kept) >= limit:
-            break
-    return trail.rationale(stopped="max-size" if len(kept) < len(context.everything) else None)
+def ordered(
+    context: Context,
+    order: Sequence[Subset],
+    criterion: Criterion | None = None,
+    *,
+    max_size: int | None = None,
+) -> Search:
+    """The shortest sufficient prefix of the order, after what is required."""
+    trail = Trail(context, criterion)
+    limit = min(len(order), most_added(context, max_size))
+    for start in range(0, limit + 1, _AT_ONCE):
+        prefixes = [tuple(order[:n]) for n in range(start, min(start + _AT_ONCE, limit + 1))]
+        scores = yield from trail.ask(prefixes)
+        for prefix, score in zip(prefixes, scores, strict=True):
+            trail.add(prefix, score)
+            if trail.sufficient:
+                return trail.rationale()
+    return trail.rationale(stopped="max-size" if limit < len(context.choices) else None)

@@ -1,0 +1,51 @@
+"""Beam search: the B best subsets of each size, and greedy search's own, are grown further.
+
+    beam_{n+1} = the B best of { S ∪ k : S ∈ beam_n, k ∉ S },  and the best of { G_n ∪ k }
+
+Greedy's path G is always among them, so the first size at which any subset is sufficient is never
+larger than greedy's.
+"""
+
+from __future__ import annotations
+
+from rationales.context import Context
+from rationales.search.base import Search, Trail, Units, most_added
+from rationales.search.criterion import Criterion
+
+
+def beam(
+    context: Context,
+    criterion: Criterion | None = None,
+    *,
+    width: int = 3,
+    max_size: int | None = None,
+) -> Search:
+    """The best of the smallest sufficient subsets in the beam; ties go to the one found first."""
+    trail = Trail(context, criterion)
+    met, value = trail.criterion.met, trail.criterion.value
+    [score] = yield from trail.ask([()])
+    if met(score):
+        return (yield from trail.follow(()))
+    states: list[Units] = [()]
+    greedy: Units = ()
+    limit = most_added(context, max_size)
+    for _ in range(limit):
+        grown: dict[frozenset[int], Units] = {}
+        for state in (greedy, *states):
+            for unit in context.choices:
+                if unit not in state:
+                    grown.setdefault(frozenset(trail.subset((*state, unit))), (*state, unit))
+        tried = list(grown.values())
+        scores = yield from trail.ask(tried)
+        values = [value(score) for score in scores]
+        enough = [place for place, score in enumerate(scores) if met(score)]
+        if enough:
+            best = max(enough, key=values.__getitem__)
+            return (yield from trail.follow(tried[best]))
+        ranked = sorted(range(len(tried)), key=lambda place: -values[place])
+        states = [tried[place] for place in ranked[:width]]
+        # Greedy's own children come first, so that their order of being added is greedy's.
+        own = range(len(context.choices) - len(greedy))
+        greedy = tried[max(own, key=values.__getitem__)]
+    yield from trail.follow(greedy)
+    return trail.rationale(stopped="max-size" if limit < len(context.choices) else None)

@@ -1,0 +1,51 @@
+"""Searches made of searches: level by level, and again without what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from rationales.context import Context, Subset
+from rationales.rationale import Rationale
+from rationales.search.base import Search
+
+Find = Callable[[Context], Search]
+
+
+def coarse_to_fine(context: Context, levels: Sequence[Iterable[Subset]], find: Find) -> Search:
+    """The rationale of the last level, each level searching only in what the one before has kept.
+
+    Levels are units of the context, large ones first. What a level keeps is sufficient, so the next
+    one ends sufficient too, at the latest when it has kept all of it again.
+    """
+    evaluations, within = 0, context.everything
+    for units in levels:
+        rationale = yield from find(context.grouped(units, within))
+        evaluations += rationale.evaluations
+        if not rationale.sufficient:
+            break  # finer levels see less, not more
+        within = rationale.indices
+    return replace(rationale, evaluations=evaluations)
+
+
+def disjoint(context: Context, how_many: int, find: Find) -> Search:
+    """The first rationale, with up to ``how_many`` − 1 others as its alternatives.
+
+    Each is searched for among what the ones before it have not used. It ends when what is left is
+    not sufficient, or when what is required is enough on its own.
+    """
+    found: list[Rationale] = []
+    left, evaluations = context, 0
+    for _ in range(how_many):
+        rationale = yield from find(left)
+        evaluations += rationale.evaluations
+        if found and not rationale.sufficient:
+            break
+        found.append(rationale)
+        used = {*rationale.indices} - {*context.required}
+        if not used or not rationale.sufficient:
+            break
+        units = tuple(unit for unit in left.choices if used.isdisjoint(unit))
+        left = replace(left, units=units)
+    first, *others = found
+    return replace(first, alternatives=tuple(others), evaluations=evaluations)

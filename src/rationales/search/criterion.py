@@ -1,0 +1,96 @@
+"""When a subset is enough, and which of two subsets is the better one.
+
+    argmax      the target is the model's most likely next token (the paper's criterion)
+    top-k=K     the target is among the K most likely tokens
+    prob=P      p(target | subset) ≥ P
+    ratio=R     p(target | subset) ≥ R · p(target | whole context)
+    contrast    p(target | subset) > p(alternative | subset)
+
+A search grows a subset by what raises the *value*: log p(target), or for a contrast the difference
+log p(target) − log p(alternative).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rationales.context import Context
+from rationales.errors import RationalesError
+from rationales.scoring.protocol import Score
+
+KINDS = "argmax, top-k=K, prob=P or ratio=R"
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """Whether a score is enough, and how good it is on the way there."""
+
+    met: Callable[[Score], bool]
+    value: Callable[[Score], float] = lambda score: score.target_logprob
+
+
+def argmax(context: Context) -> Criterion:
+    """The criterion of the paper: the target is the most likely next token."""
+    return Criterion(lambda score: is_first_choice(score, context))
+
+
+def is_first_choice(score: Score, context: Context) -> bool:
+    """Whether the target is the model's most likely token, and so each token of its span."""
+    if context.span and score.rank is not None:
+        return score.rank == 1
+    return score.prediction_id == context.target_id
+
+
+def parse(text: str) -> tuple[str, float | None]:
+    """The kind and the level that ``"prob=0.5"`` stands for; an error if it stands for none."""
+    kind, _, level = text.partition("=")
+    try:
+        number = float(level) if level else None
+    except ValueError:
+        number = math.nan
+    if kind == "argmax" and not level:
+        return kind, None
+    if kind == "top-k" and number is not None and number >= 1 and number == int(number):
+        return kind, number
+    if kind == "prob" and number is not None and 0 < number <= 1:
+        return kind, number
+    if kind == "ratio" and number is not None and 0 < number < math.inf:
+        return kind, number
+    raise RationalesError(
+        f"the criterion is {KINDS} (K a whole number, P a probability, R a share), not {text!r}"
+    )
+
+
+def make_criterion(text: str, context: Context, full: Score) -> Criterion:
+    """The criterion of this name for a context; ``full`` is the score of the whole context.
+
+    If the context asks for an alternative's probability, the target has to beat the alternative.
+    """
+    kind, level = parse(text)
+    if context.asked:
+        return _contrast(full)
+    if kind == "top-k":
+        if full.rank is None:
+            raise RationalesError("top-k needs the target's rank, which this scorer does not tell")
+        return Criterion(lambda score: score.rank is not None and score.rank <= (level or 1))
+    if kind in ("prob", "ratio"):
+        least = math.log(level or 1) + (full.target_logprob if kind == "ratio" else 0.0)
+        # A little room: the logarithm of the same probability may differ in its last digit.
+        return Criterion(lambda score: score.target_logprob >= least - 1e-9)
+    return argmax(context)
+
+
+def _contrast(full: Score) -> Criterion:
+    if not full.asked:
+        raise RationalesError(
+            "a contrast needs the alternative's log-probability, which this scorer does not tell"
+        )
+
+    def margin(score: Score) -> float:
+        if score.target_logprob == -math.inf:  # nothing is worse, and ∞ − ∞ is no number
+            return -math.inf
+        return score.target_logprob - score.asked[0]
+
+    return Criterion(met=lambda score: margin(score) > 0, value=margin)

@@ -1,0 +1,59 @@
+"""Dropping what is not needed: a rationale from which nothing can be taken away.
+
+    while some k ∈ S leave S \\ k sufficient:  drop them, those that are missed least first,
+                                              as many as can go together
+
+Greedy search cannot take back a token that later ones have made superfluous. The result is minimal
+(no single unit can go); a smaller subset of other tokens may still exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import replace
+
+from rationales.context import Context, Subset
+from rationales.rationale import Rationale
+from rationales.scoring.protocol import Score
+from rationales.search.base import Search, Trail, Units, added_units
+from rationales.search.criterion import Criterion
+
+
+def prune(context: Context, found: Rationale, criterion: Criterion | None = None) -> Search:
+    """The rationale without what is superfluous; one that is not sufficient stays as it is."""
+    if not found.sufficient or found.minimal:
+        return found
+    trail = Trail(context, criterion)
+    before = kept = added_units(context, found)
+    while fewer := (yield from drop(trail, kept, trail.criterion.met)):
+        kept = fewer[-1][0]
+    rationale = found if kept == before else (yield from trail.follow(kept))
+    return replace(
+        rationale,
+        evaluations=found.evaluations + trail.evaluations,
+        minimal=True,
+        # Nothing is smaller than what is required, and that alone was not enough.
+        optimal=True if len(kept) <= 1 else found.optimal,
+    )
+
+
+def drop(
+    trail: Trail, kept: Units, still_good: Callable[[Score], bool]
+) -> Generator[list[Subset], list[Score], list[tuple[Units, Score]]]:
+    """What is left, and its score, with more and more units dropped; none if no single one can be.
+
+    Units that can be dropped one by one are dropped together, the least missed first; only what is
+    still good then is returned.
+    """
+    singles = [kept[:place] + kept[place + 1 :] for place in range(len(kept))]
+    scores = yield from trail.ask(singles)
+    value = trail.criterion.value
+    superfluous = [place for place, score in enumerate(scores) if still_good(score)]
+    # Of equals the last, which was added last.
+    superfluous.sort(key=lambda place: (value(scores[place]), place), reverse=True)
+    fewer: list[Units] = []
+    for how_many in range(1, len(superfluous) + 1):
+        gone = {*superfluous[:how_many]}
+        fewer.append(tuple(unit for place, unit in enumerate(kept) if place not in gone))
+    scores = yield from trail.ask(fewer)
+    return [(units, s) for units, s in zip(fewer, scores, strict=True) if still_good(s)]

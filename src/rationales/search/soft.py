@@ -1,0 +1,42 @@
+"""The soft objective of the paper's section on classification rationales.
+
+    minimise  λ |S| − log p(y_t | y_S)
+
+Tokens are added greedily, and the best subset on the way is returned. It need not be sufficient: if
+tokens are dear, fewer of them with a lower probability are the better bargain.
+"""
+
+from __future__ import annotations
+
+from rationales.context import Context
+from rationales.search.base import Search, Trail, Units, most_added, required_size
+from rationales.search.criterion import Criterion
+
+
+def soft(
+    context: Context,
+    criterion: Criterion | None = None,
+    *,
+    penalty: float,
+    max_size: int | None = None,
+) -> Search:
+    """The subset of lowest cost on the greedy path; ``sufficient`` says whether it is enough."""
+    trail = Trail(context, criterion)
+    fixed = required_size(context)
+    [score] = yield from trail.ask([()])
+    grown: Units = ()
+    best: Units = ()
+    lowest = penalty * fixed - score.target_logprob
+    # −log p is never below 0, so a subset whose penalty alone is higher than the lowest cost so
+    # far cannot win, and neither can any larger one.
+    while (
+        len(grown) < most_added(context, max_size) and penalty * (fixed + len(grown) + 1) < lowest
+    ):
+        tried = [(*grown, unit) for unit in context.choices if unit not in grown]
+        scores = yield from trail.ask(tried)
+        place = max(range(len(tried)), key=lambda i: scores[i].target_logprob)
+        grown = tried[place]
+        cost = penalty * (fixed + len(grown)) - scores[place].target_logprob
+        if cost < lowest:
+            lowest, best = cost, grown
+    return (yield from trail.follow(best))
