@@ -16,90 +16,27 @@ Both read their data from the folder that RATIONALES_DATA names.
 """
 
 import argparse
-import hashlib
 import json
 import math
 import random
-import re
-from dataclasses import dataclass
 from statistics import fmean
 
 import rationales
 from rationales.compat.text import pack, read_text
 from rationales.context import causal_context
 from rationales.data import data_file
+from rationales.experiments.templates import Example, examples
 from rationales.scoring.adapted import AdaptedScorer
-
-
-@dataclass(frozen=True)
-class Example:
-    """A filled template: token ids, the target's index, where antecedent and distractor are."""
-
-    ids: tuple[int, ...]
-    antecedent: int
-    distractor: frozenset[int]
-    without_distractor: tuple[int, ...]
-
-
-def examples(tokenizer, half: str) -> list[Example]:
-    """All filled templates of one half of the pairs in which both words are single tokens."""
-    templates = json.loads(data_file("analogy_templates.json").read_text())
-    found, section, seen = [], "", set()
-    for line in data_file("questions-words.txt").read_text().splitlines():
-        if line.startswith(":"):
-            section = line[2:].strip()
-            continue
-        words = line.split()
-        for pair in (tuple(words[:2]), tuple(words[2:])):
-            if (section, pair) in seen or section not in templates:
-                continue
-            seen.add((section, pair))
-            digest = hashlib.sha256(" ".join((section, *pair)).encode()).digest()
-            if ("development", "held-out")[digest[0] % 2] == half:
-                found.append(fill(tokenizer, templates[section], *pair))
-    return [example for example in found if example is not None]
-
-
-def fill(tokenizer, template: str, a: str, b: str) -> Example | None:
-    """The template with this pair, or None if one of its words is not a single token."""
-    words = {"A": a, "B": b}
-    text, places = "", {}
-    for piece in re.split(r"(\[[AB]\])", template):
-        slot = piece[1:-1] if piece in ("[A]", "[B]") else ""
-        if slot:
-            places[slot] = (len(text), len(text) + len(words[slot]))
-        text += words[slot] if slot else piece
-    parenthesis = re.search(r" \(.*?\)\.", text)
-    assert parenthesis is not None
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-
-    def tokens(start: int, end: int) -> list[int]:
-        """The tokens that share a character, not a space, with this stretch of the text."""
-        return [
-            index
-            for index, (first, last) in enumerate(encoded["offset_mapping"])
-            if text[max(first, start) : min(last, end)].strip()
-        ]
-
-    target = "A" if template.endswith("[A]") else "B"
-    antecedent = tokens(*places["B" if target == "A" else "A"])
-    if len(antecedent) != 1 or len(tokens(*places[target])) != 1:
-        return None
-    distractor = frozenset(tokens(*parenthesis.span()))
-    shortened = tokenizer(text.replace(parenthesis.group(), ""), add_special_tokens=False)
-    return Example(
-        tuple(encoded["input_ids"]), antecedent[0], distractor, tuple(shortened["input_ids"])
-    )
 
 
 def predicted(scorer, found: list[Example]) -> list[Example]:
     """The examples whose last word the model predicts, with the distractor and without it."""
     kept = []
     for example in found:
-        queries = []
-        for ids in (example.ids, example.without_distractor):
-            context = causal_context(ids, len(ids) - 1, frozenset())
-            queries.append((context, tuple(range(len(context.ids)))))
+        queries = [
+            (context, tuple(range(len(context.ids))))
+            for context in (example.context, example.short_context)
+        ]
         scores = scorer.score(queries)
         if all(s.prediction_id == c.target_id for s, (c, _) in zip(scores, queries, strict=True)):
             kept.append(example)
@@ -117,8 +54,7 @@ def agreement(arguments: argparse.Namespace) -> None:
     for name, scorer in (("without", explainer.scorer.base), ("with", explainer.scorer)):
         sizes, antecedents, free, sufficient = [], [], [], []
         for example in found:
-            context = causal_context(example.ids, len(example.ids) - 1, frozenset())
-            rationale = rationales.rationalize(context, scorer)
+            rationale = rationales.rationalize(example.context, scorer)
             sizes.append(len(rationale))
             antecedents.append(example.antecedent in rationale.indices)
             free.append(example.distractor.isdisjoint(rationale.indices))

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from rationales.compat.measure import Measurement
 
-_BLUE, _ORANGE, _GREEN, _PURPLE, _GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#666666"
-_STYLE: dict[Any, Any] = {
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#666666"
+STYLE: dict[Any, Any] = {
     "font.size": 9.5,
     "axes.titlesize": 10.5,
     "axes.spines.top": False,
@@ -42,7 +42,7 @@ def save(figure: Figure, path: Path) -> None:
     """Write a figure as what the name of the file says: ``.png`` or ``.svg``."""
     import matplotlib as mpl
 
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
@@ -51,8 +51,8 @@ def majority(results: dict[str, Any]) -> Figure:
     models = list(results["models"].values())
     bits = results["settings"]["bits"]
     sizes = sorted({round(bits * share) for share in (3 / 17, 7 / 17, 11 / 17, 15 / 17)})
-    looks = list(zip(sizes, (_BLUE, _GREEN, _ORANGE, _PURPLE), "os^D", strict=False))
-    figure, panels = _panels(len(models), (4.1 * len(models), 3.9))
+    looks = list(zip(sizes, (BLUE, GREEN, ORANGE, PURPLE), "os^D", strict=False))
+    figure, panels = make_panels(len(models), (4.1 * len(models), 3.9))
     for panel, model in zip(panels, models, strict=True):
         for size, colour, marker in looks:
             cells = [cell for cell in model["cells"] if cell["size"] == size]
@@ -68,8 +68,8 @@ def majority(results: dict[str, Any]) -> Figure:
         panel.set_ylim(-0.05, 1.05)
         panel.locator_params(axis="x", integer=True)
     panels[0].set_ylabel("model's probability of a majority of 1")
-    panels[0].plot([], [], "-", color=_GREY, alpha=0.6, label="80 % of subsets")
-    panels[0].plot([], [], "--", color=_GREY, label="exact")
+    panels[0].plot([], [], "-", color=GREY, alpha=0.6, label="80 % of subsets")
+    panels[0].plot([], [], "--", color=GREY, label="exact")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(
         handles,
@@ -85,9 +85,9 @@ def majority(results: dict[str, Any]) -> Figure:
 
 def the(results: dict[str, Any]) -> Figure:
     """The probability that a lone word is followed by itself, by its position."""
-    figure, (panel,) = _panels(1, (5.6, 3.6))
+    figure, (panel,) = make_panels(1, (5.6, 3.6))
     word = results["word"].strip()
-    for name, colour, marker in (("before", _ORANGE, "o"), ("after", _BLUE, "s")):
+    for name, colour, marker in (("before", ORANGE, "o"), ("after", BLUE, "s")):
         model = results["models"][name]
         values = model["repeats"]
         places = range(1, len(values) + 1)
@@ -104,10 +104,10 @@ def the(results: dict[str, Any]) -> Figure:
 
 def compatibility(measurements: list[Measurement]) -> Figure:
     """Surprise over the size of the subset, and p("the" | word, "the") over their distance."""
-    figure, panels = _panels(2, (8.4, 3.7), share=False)
+    figure, panels = make_panels(2, (8.4, 3.7), share=False)
     nll, the = panels
     first = measurements[0]
-    for measured, colour in zip(measurements, (_ORANGE, _BLUE), strict=False):
+    for measured, colour in zip(measurements, (ORANGE, BLUE), strict=False):
         label = "with adapter" if measured.adapter else "model"
         points = {**measured.by_size, measured.length: measured.full}
         nll.errorbar(
@@ -126,7 +126,7 @@ def compatibility(measurements: list[Measurement]) -> Figure:
             color=colour,
             markersize=4,
         )
-    nll.axhline(first.unigram.mean, linestyle="--", color=_GREY, linewidth=1.2, label="unigram")
+    nll.axhline(first.unigram.mean, linestyle="--", color=GREY, linewidth=1.2, label="unigram")
     nll.set_title("Next token, random subsets")
     nll.set_xlabel(f"tokens kept of {first.length}")
     nll.set_ylabel("negative log-likelihood, nats")
@@ -139,13 +139,15 @@ def compatibility(measurements: list[Measurement]) -> Figure:
     return figure
 
 
-def _panels(count: int, size: tuple[float, float], share: bool = True) -> tuple[Figure, list[Axes]]:
+def make_panels(
+    count: int, size: tuple[float, float], share: bool = True
+) -> tuple[Figure, list[Axes]]:
     """A figure with panels side by side that share their vertical axis, unless told otherwise."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)  # draws to files only, whatever the display
         panels = figure.subplots(1, count, sharey=share, squeeze=False)

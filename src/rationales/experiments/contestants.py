@@ -1,0 +1,127 @@
+"""The methods that a table compares: names, options, and how the paper calls them.
+
+Importances with a sign can be ranked by it or without it. Such a baseline runs in both forms, from
+one attribution, and a table shows the stronger of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rationales.context import Context
+from rationales.errors import RationalesError
+from rationales.explainer import Explainer
+from rationales.methods import BASELINES
+from rationales.options import Options
+from rationales.ranking import Ranker, RankingOptions, make_ranker
+from rationales.ranking.factory import SIGNED_RANKERS
+
+LABELS = {
+    "greedy": "greedy",
+    "greedy-minimal": "greedy, minimal",
+    "greedy-fast": "greedy, fast",
+    "gradient-norm": "gradient norms",
+    "gradient-x-embedding": "gradient × embedding",
+    "integrated-gradients": "integrated gradients",
+    "attention-rollout": "attention rollout",
+    "last-attention": "last attention layer",
+    "all-attention": "all attention layers",
+    "random": "random (control)",
+    "nearest-first": "nearest first (control)",
+}
+DEFAULT = tuple(name for name in LABELS if name != "greedy-fast")
+"""What a table has if nobody says otherwise; ``greedy-fast`` is not the paper's algorithm."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to find a rationale; ``row`` is the row of the table that it competes for."""
+
+    name: str
+    row: str
+    label: str
+    options: Options
+    after: str | None = None
+    """The method whose rationales this one starts from."""
+
+
+def contestants(
+    names: Sequence[str] | None = None, seed: int = 0, steps: int = 100, max_size: int | None = None
+) -> list[Method]:
+    """The methods of these names (all but ``greedy-fast`` if none), signed baselines twice.
+
+    ``seed`` is that of the random order, ``steps`` those of integrated gradients. No search goes
+    beyond ``max_size`` tokens: what is not sufficient by then is not sufficient.
+    """
+    wanted = list(DEFAULT if names is None else names)
+    for name in wanted:
+        if name not in LABELS:
+            raise RationalesError(f"unknown method {name!r}: choose from {', '.join(LABELS)}")
+    if not wanted:
+        raise RationalesError(f"no methods: choose from {', '.join(LABELS)}")
+    if "greedy-minimal" in wanted and "greedy" not in wanted:
+        raise RationalesError("greedy-minimal starts from greedy's rationales: name greedy too")
+    found: list[Method] = []
+    for name in (each for each in LABELS if each in wanted):
+        options = Options(seed=seed, ig_steps=steps, max_size=max_size)
+        label = LABELS[name]
+        if name in SIGNED_RANKERS:
+            for form, absolute in (("signed", False), ("absolute", True)):
+                full = name if form == "signed" else f"{name}-absolute"
+                changed = options.change(method=name, absolute=absolute)
+                found.append(Method(full, name, f"{label} ({form})", changed))
+        elif name == "greedy-minimal":
+            found.append(Method(name, name, label, options.change(minimal=True), after="greedy"))
+        elif name == "greedy-fast":
+            found.append(Method(name, name, label, options.change(fast=True)))
+        else:
+            found.append(Method(name, name, label, options.change(method=name)))
+    return found
+
+
+def check_limit(limit: int | None) -> None:
+    """Raise if a limit on the number of examples leaves none."""
+    if limit is not None and limit < 1:
+        raise RationalesError(f"limit must be at least 1, not {limit}")
+
+
+@dataclass
+class Rankings:
+    """The importances of a model's baselines, each attribution made once."""
+
+    explainer: Explainer
+    _known: dict[tuple[str, Context], list[float]] = field(default_factory=dict)
+
+    def ranker(self, options: Options) -> Ranker | None:
+        """The ranker that the options call for; None for a search that has no order."""
+        if options.method not in BASELINES:
+            return None
+        batch = getattr(self.explainer.scorer, "batch_tokens", RankingOptions().batch_tokens)
+        signed = make_ranker(
+            options.method,
+            self.explainer.model,
+            RankingOptions(seed=options.seed, ig_steps=options.ig_steps, batch_tokens=batch),
+        )
+        return _Remembering(signed, options, self._known)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._known.clear()
+
+
+@dataclass(frozen=True)
+class _Remembering:
+    """A ranker that looks up what it has ranked before; absolute values are taken afterwards."""
+
+    inner: Ranker
+    options: Options
+    known: dict[tuple[str, Context], list[float]]
+
+    def rank(self, context: Context) -> list[float]:
+        """The importances, absolute if the options say so."""
+        key = (self.options.method, context)
+        if key not in self.known:
+            self.known[key] = self.inner.rank(context)
+        found = self.known[key]
+        return [abs(each) for each in found] if self.options.absolute else list(found)

@@ -1,0 +1,118 @@
+"""One JSON line for each finished piece of work, so that a run can be killed and goes on.
+
+A line is found again by some of its fields, its key: what has a line is not done again. A run that
+was killed while it wrote leaves a torn last line, which is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rationales.errors import RationalesError
+
+Progress = Callable[[str, float, float | None, str], None]
+"""Called with what is being done, how much of it is done, of how much, and a short note."""
+
+Line = dict[str, Any]
+
+
+class Lines:
+    """A file of JSON lines, each found by its key; a line that is added is on the disk."""
+
+    def __init__(self, path: Path, key: tuple[str, ...]) -> None:
+        self.path = path
+        self._key = key
+        self._lines: dict[tuple[Any, ...], Line] = {}
+        try:
+            data = path.read_bytes() if path.exists() else b""
+            whole = data[: data.rfind(b"\n") + 1]
+            if len(whole) < len(data):
+                with path.open("r+b") as file:
+                    file.truncate(len(whole))
+        except OSError as error:
+            raise self._problem("read", error) from error
+        for number, text in enumerate(whole.splitlines(), start=1):
+            try:
+                line = json.loads(text)
+                self._lines.setdefault(self._key_of(line), line)
+            except (ValueError, KeyError, TypeError) as error:
+                raise RationalesError(
+                    f"line {number} of {path} is damaged: remove it, or give another --out"
+                ) from error
+
+    def __contains__(self, key: tuple[Any, ...]) -> bool:
+        return key in self._lines
+
+    def __getitem__(self, key: tuple[Any, ...]) -> Line:
+        return self._lines[key]
+
+    def __iter__(self) -> Iterator[Line]:
+        return iter(self._lines.values())
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def add(self, line: Line) -> None:
+        """Write a line, and remember it."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise self._problem("write", error) from error
+        self._lines[self._key_of(line)] = line
+
+    def _key_of(self, line: Line) -> tuple[Any, ...]:
+        return tuple(line[name] for name in self._key)
+
+    def _problem(self, verb: str, error: OSError) -> RationalesError:
+        why = error.strerror or str(error)
+        return RationalesError(
+            f"cannot {verb} {self.path}: {why}; what was finished before is kept"
+        )
+
+
+@dataclass
+class Pace:
+    """How far a run is and how long it will take, from the mean time of each kind of work."""
+
+    remaining: list[str]
+    total: int
+    _seconds: dict[str, list[float]] = field(default_factory=dict)
+    _since: float = field(default_factory=time.monotonic)
+
+    @property
+    def done(self) -> int:
+        """Pieces that are finished, by this run or one before."""
+        return self.total - len(self.remaining)
+
+    def begin(self) -> None:
+        """Start the clock for a new piece."""
+        self._since = time.monotonic()
+
+    def finish(self, kind: str) -> None:
+        """A piece of this kind is done."""
+        now = time.monotonic()
+        self._seconds.setdefault(kind, []).append(now - self._since)
+        self._since = now
+        self.remaining.remove(kind)
+
+    @property
+    def note(self) -> str:
+        """The time left, in words; nothing as long as little is known."""
+        if not self._seconds or not self.remaining:
+            return ""
+        means = {kind: sum(times) / len(times) for kind, times in self._seconds.items()}
+        usual = sum(means.values()) / len(means)
+        left = sum(means.get(kind, usual) for kind in self.remaining)
+        if left < 90:
+            return f"{left:.0f} s left"
+        return f"{left / 60:.0f} min left" if left < 5400 else f"{left / 3600:.1f} h left"

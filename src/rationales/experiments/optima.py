@@ -1,0 +1,78 @@
+"""The smallest rationale there is: exhaustive search, spared where another method narrows it down.
+
+A rationale of size n that some method found leaves only sizes below n to be searched. If these hold
+none, n is the smallest, whether or not the search itself could have gone on to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from rationales.context import Context
+from rationales.experiments.lines import Line, Lines, Pace, Progress
+from rationales.experiments.runner import rationalize_all
+from rationales.explainer import Explainer
+from rationales.methods import make_search
+from rationales.options import Options
+
+
+def find_optima(
+    explainer: Explainer,
+    contexts: Mapping[str, Context],
+    lines: Lines,
+    largest: int,
+    progress: Progress,
+) -> dict[str, Line]:
+    """For each example the size of its smallest rationale (``optimum``) and a bound below it.
+
+    The bound is ``at_least``; the optimum is None if subsets of up to ``largest`` tokens do not
+    settle it. ``lines`` are the rationales that the methods found.
+    """
+    known = Lines(lines.path.with_name("exhaustive.jsonl"), ("example",))
+    shortest = _shortest(lines, adapter=explainer.adapter is not None)
+    pace = Pace(["" for name in contexts if (name,) not in known], total=len(contexts))
+    for name, context in contexts.items():
+        if (name,) in known:
+            continue
+        progress("exhaustive search", pace.done, pace.total, pace.note)
+        pace.begin()
+        best = shortest.get(name, len(context.everything))
+        known.add(
+            {"example": name, "best_known": best} | _search(explainer, context, best, largest)
+        )
+        pace.finish("")
+    return {name: known[(name,)] | optimum(known[(name,)]) for name in contexts}
+
+
+def optimum(line: Line) -> Line:
+    """The smallest size, if it is known, and a size that no rationale is below."""
+    if line["found"] is not None:
+        return {"optimum": line["found"], "at_least": line["found"]}
+    is_known = line["best_known"] <= line["searched"] + 1
+    return {"optimum": line["best_known"] if is_known else None, "at_least": line["searched"] + 1}
+
+
+def _search(explainer: Explainer, context: Context, best: int, largest: int) -> Line:
+    """What exhaustive search finds among subsets smaller than the best that is known."""
+    size = min(largest, best - 1)
+    if size < max(1, len(context.required)):
+        return {"searched": size, "found": None, "evaluations": 0}
+    options = Options(method="exhaustive", max_size=size, max_evaluations=None)
+    search = partial(make_search, options=options)
+    [(_, rationale)] = rationalize_all({"": context}, explainer.scorer, search)
+    return {
+        "searched": size,
+        "found": len(rationale) if rationale.sufficient else None,
+        "evaluations": rationale.evaluations,
+    }
+
+
+def _shortest(lines: Lines, adapter: bool) -> dict[str, int]:
+    """The size of the shortest sufficient rationale that any method found for each example."""
+    found: dict[str, int] = {}
+    for line in lines:
+        if line["adapter"] == adapter and line["sufficient"]:
+            size = len(line["indices"])
+            found[line["example"]] = min(size, found.get(line["example"], size))
+    return found

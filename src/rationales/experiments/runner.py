@@ -1,0 +1,172 @@
+"""Rationales of many examples by many methods, each written down as it is finished.
+
+examples, eight at a time ─► each method, all eight side by side ─► a line as each one finishes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rationales.context import Context
+from rationales.experiments.contestants import Method, Rankings
+from rationales.experiments.lines import Line, Lines, Pace, Progress
+from rationales.explainer import Explainer
+from rationales.methods import Means, make_search
+from rationales.rationale import Rationale
+from rationales.scoring.protocol import Query, Score, SubsetScorer
+from rationales.search.base import Search
+from rationales.search.driver import run
+from rationales.search.prune import prune
+
+AT_ONCE = 8
+"""Examples that share forward passes: enough to fill them, few enough to finish soon."""
+
+KEY = ("example", "adapter", "method", "added")
+"""What a rationale's line is found by; ``added``: after so many tokens, enough or not, or null."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A method, and the model that it is judged by, for all examples of a run."""
+
+    explainer: Explainer
+    method: Method
+    added: int | None = None
+    """If given, the search goes on to this many tokens beside the one before the target."""
+
+    @property
+    def adapter(self) -> bool:
+        """Whether an adapter answers for incomplete contexts."""
+        return self.explainer.adapter is not None
+
+    def key(self, example: str) -> tuple[Any, ...]:
+        """What the line of an example is found by."""
+        return (example, self.adapter, self.method.name, self.added)
+
+
+def find_rationales(
+    tasks: Sequence[Task], contexts: Mapping[str, Context], lines: Lines, progress: Progress
+) -> None:
+    """Find the rationales that have no line yet, and write their lines."""
+    names = list(contexts)
+    missing = [(task, name) for task in tasks for name in names if task.key(name) not in lines]
+    pace = Pace([_kind(task) for task, _ in missing], total=len(tasks) * len(names))
+    rankings = {id(task.explainer): Rankings(task.explainer) for task in tasks}
+    for start in range(0, len(names), AT_ONCE):
+        for task in tasks:
+            wanted = {
+                name: contexts[name]
+                for name in names[start : start + AT_ONCE]
+                if task.key(name) not in lines
+            }
+            what = f"{task.method.label}{'' if task.adapter else ', no adapter'}"
+            progress(what, pace.done, pace.total, pace.note)
+            if not wanted:
+                continue
+            pace.begin()
+            for name, rationale in _of_task(task, wanted, lines, rankings[id(task.explainer)]):
+                lines.add(dict(zip(KEY, task.key(name), strict=True)) | _found(rationale))
+                pace.finish(_kind(task))
+                progress(what, pace.done, pace.total, pace.note)
+        for each in rankings.values():
+            each.clear()
+
+
+def rationalize_all(
+    contexts: Mapping[str, Context],
+    scorer: SubsetScorer,
+    search: Callable[[Context], Search],
+) -> Iterator[tuple[str, Rationale]]:
+    """The rationale of each context by its name, as it is finished; all run side by side."""
+    return run(((name, context, search(context)) for name, context in contexts.items()), scorer)
+
+
+class Endless:
+    """A scorer under which nothing is ever enough, so that a search goes on to its largest size."""
+
+    def __init__(self, scorer: SubsetScorer) -> None:
+        self._scorer = scorer
+
+    def score(self, queries: Sequence[Query]) -> list[Score]:
+        """The scores, with a prediction that is no token."""
+        return [replace(score, prediction_id=-1) for score in self._scorer.score(queries)]
+
+
+def _of_task(
+    task: Task, contexts: Mapping[str, Context], lines: Lines, rankings: Rankings
+) -> Iterator[tuple[str, Rationale]]:
+    """The rationales of a task for these contexts."""
+    options, scorer = task.method.options, task.explainer.scorer
+    if task.method.after is not None:
+        yield from _pruned(task, contexts, lines)
+        return
+    ranker = rankings.ranker(options)
+    if task.added is not None:
+        scorer = Endless(scorer)
+        options = options.change(fast=False)
+
+    def search(context: Context) -> Search:
+        size = options.max_size if task.added is None else len(context.required) + task.added
+        means = Means(ranker, hints_for(task.explainer, context) if options.fast else None)
+        return make_search(context, options.change(max_size=size), means)
+
+    yield from rationalize_all(contexts, scorer, search)
+
+
+def _pruned(
+    task: Task, contexts: Mapping[str, Context], lines: Lines
+) -> Iterator[tuple[str, Rationale]]:
+    """The rationales of the method before, less what is superfluous: nothing is searched twice."""
+    before = replace(task.method, name=str(task.method.after))
+    found: dict[str, Rationale] = {}
+    for name, context in contexts.items():
+        line = lines[replace(task, method=before).key(name)]
+        found[name] = Rationale(
+            target=len(context.ids),
+            target_id=context.target_id,
+            indices=tuple(line["indices"]),
+            sufficient=line["sufficient"],
+            evaluations=line["evaluations"],
+            predicted=line["predicted"],
+        )
+    # A search that has nothing to ask is none: what cannot shrink is passed on.
+    shrinkable = {
+        name: contexts[name]
+        for name, rationale in found.items()
+        if rationale.sufficient and len(rationale) > len(contexts[name].required)
+    }
+    for name in found:
+        if name not in shrinkable:
+            yield name, found[name]
+    by_context = {contexts[name]: found[name] for name in shrinkable}
+    for name, rationale in rationalize_all(
+        shrinkable, task.explainer.scorer, lambda context: prune(context, by_context[context])
+    ):
+        yield name, replace(rationale, predicted=found[name].predicted)
+
+
+def hints_for(
+    explainer: Explainer, context: Context
+) -> Callable[[Context], Sequence[float]] | None:
+    """What the shortlist of fast search is helped by, if the model can be looked into."""
+    if explainer.model is None:
+        return None
+    from rationales.ranking.attention import PassageAttention
+
+    return PassageAttention(explainer.model, context.ids).rank
+
+
+def _found(rationale: Rationale) -> Line:
+    """What a line keeps of a rationale."""
+    return {
+        "indices": list(rationale.indices),
+        "sufficient": rationale.sufficient,
+        "predicted": rationale.predicted,
+        "evaluations": rationale.evaluations,
+    }
+
+
+def _kind(task: Task) -> str:
+    return f"{task.method.name} {task.adapter} {task.added}"

@@ -1,0 +1,121 @@
+"""Tables of means with confidence intervals, in JSON and Markdown, the paper's figures beside ours.
+
+A table is plain data: columns, and rows that hold for each column an estimate (``mean``, ``low``,
+``high``, ``examples``) or nothing, and the paper's value or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rationales.experiments.contestants import Method
+from rationales.experiments.folder import markdown_table
+from rationales.metrics import estimate
+
+Values = Mapping[str, float]
+"""What was measured on one example, by column; a column that does not apply is left out."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its key in the rows, its heading, and which of its values is the best."""
+
+    key: str
+    title: str
+    best: str = ""
+    """``"min"``, ``"max"``, or nothing where neither is better."""
+    digits: int = 2
+
+
+def table(
+    title: str,
+    columns: Sequence[Column],
+    measured: Mapping[str, Sequence[Values]],
+    methods: Sequence[Method],
+    paper: Mapping[str, Mapping[str, float | str]],
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The table of what was measured with each method, a row for each in their order.
+
+    Of two forms of a method, the one with the shorter mean length is marked as shown.
+    """
+    rows = []
+    for method in methods:
+        examples = measured.get(method.name, ())
+        cells: dict[str, Any] = {}
+        for column in columns:
+            values = [each[column.key] for each in examples if column.key in each]
+            cells[column.key] = asdict(estimate(values, seed)) if values else None
+        rows.append(
+            {
+                "method": method.name,
+                "row": method.row,
+                "label": method.label,
+                "examples": len(examples),
+                "cells": cells,
+                "paper": dict(paper.get(method.row, {})),
+            }
+        )
+    for row in rows:
+        rivals = [other for other in rows if other["row"] == row["row"]]
+        row["shown"] = row is min(rivals, key=_length)  # of equals the first: the signed one
+    return {"title": title, "columns": [asdict(column) for column in columns], "rows": rows}
+
+
+def like(other: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
+    """A table with the forms of methods that another table, over the same methods, shows."""
+    shown = {row["method"]: row["shown"] for row in chosen["rows"]}
+    return other | {"rows": [row | {"shown": shown[row["method"]]} for row in other["rows"]]}
+
+
+def shown_rows(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows to show: of each method the stronger form."""
+    return [row for row in table["rows"] if row["shown"]]
+
+
+def markdown(table: dict[str, Any]) -> str:
+    """The table in Markdown: each mean with its interval, the paper's value in the next column."""
+    rows = shown_rows(table)
+    headings, bodies = ["method"], [[row["label"]] for row in rows]
+    for column in table["columns"]:
+        key, digits = column["key"], column["digits"]
+        best = _best(rows, column)
+        headings.append(column["title"])
+        for row, body in zip(rows, bodies, strict=True):
+            body.append(_cell(row["cells"][key], digits, best))
+        if any(key in row["paper"] for row in rows):
+            headings.append("paper")
+            for row, body in zip(rows, bodies, strict=True):
+                value = row["paper"].get(key, "")
+                body.append(value if isinstance(value, str) else f"{value:.{digits}f}")
+    examples = max((row["examples"] for row in rows), default=0)
+    title = f"### {table['title']} ({examples} example{'' if examples == 1 else 's'})"
+    if not examples:
+        return f"{title}\n\nThere are none."
+    return f"{title}\n\n{markdown_table(headings, bodies)}"
+
+
+def _best(rows: Sequence[dict[str, Any]], column: dict[str, Any]) -> str | None:
+    """The best mean of a column as it is printed; None if none is better than the others."""
+    means = [cell["mean"] for row in rows if (cell := row["cells"][column["key"]]) is not None]
+    if not column["best"] or len(set(means)) < 2:
+        return None
+    best = min(means) if column["best"] == "min" else max(means)
+    return f"{best:.{column['digits']}f}"
+
+
+def _cell(cell: dict[str, Any] | None, digits: int, best: str | None) -> str:
+    if cell is None:
+        return "–"
+    mean = f"{cell['mean']:.{digits}f}"
+    shown = f"**{mean}**" if mean == best else mean
+    if cell["low"] == cell["high"]:
+        return shown
+    return f"{shown} ({cell['low']:.{digits}f}–{cell['high']:.{digits}f})"
+
+
+def _length(row: dict[str, Any]) -> float:
+    cell = row["cells"].get("length")
+    return float("inf") if cell is None else float(cell["mean"])

@@ -1,0 +1,157 @@
+"""Long-range agreement: the paper's templates, filled with pairs of words that go together.
+
+    When my flight landed in [B], … asleep. (I had a terrifying dream …). … the capital, [A]
+                            antecedent       distractor                                 target
+
+The target is the slot that ends the template, the antecedent the other one. Kept are pairs of which
+each word is a single token, tested in its place: with the leading space it has there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rationales.context import Context, causal_context
+from rationales.data import data_file
+from rationales.errors import RationalesError
+from rationales.metrics import tokens_in_span
+from rationales.passage import Tokenizer, prefix_ids
+
+TEMPLATES, PAIRS = "analogy_templates.json", "questions-words.txt"
+HALVES = ("development", "held-out")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A filled template: token ids, the last of which is the target, and where its parts are."""
+
+    id: str
+    ids: tuple[int, ...]
+    antecedent: int
+    distractor: frozenset[int]
+    without_distractor: tuple[int, ...]
+    """The ids of the text without the parenthesis."""
+    pinned: int = 0
+    """How many special tokens the tokenizer put in front; every subset holds them."""
+
+    @property
+    def context(self) -> Context:
+        """What comes before the target."""
+        return self._context(self.ids)
+
+    @property
+    def short_context(self) -> Context:
+        """The same without the distractor."""
+        return self._context(self.without_distractor)
+
+    def _context(self, ids: tuple[int, ...]) -> Context:
+        return causal_context(ids, len(ids) - 1, frozenset(range(self.pinned)))
+
+
+def examples(tokenizer: Tokenizer, half: str | None = None) -> list[Example]:
+    """All filled templates in which both words are single tokens, of one half of the pairs if said.
+
+    The halves are fixed by a hash of each pair: one to look at while developing, one held out.
+    """
+    templates = read_templates()
+    wanted = (pair for pair in read_pairs() if pair[0] in templates)
+    filled = (
+        fill(tokenizer, templates[section], first, second, id=f"{section}/{first}/{second}")
+        for section, first, second in wanted
+        if half is None or half_of(section, first, second) == half
+    )
+    return [example for example in filled if example is not None]
+
+
+def read_templates() -> dict[str, str]:
+    """The template of each section."""
+    path = data_file(TEMPLATES)
+    try:
+        templates = json.loads(path.read_text(encoding="utf-8"))
+        return {str(section): str(template) for section, template in templates.items()}
+    except (ValueError, AttributeError) as error:
+        raise RationalesError(f"{TEMPLATES} is not JSON of sections and templates") from error
+
+
+def read_pairs() -> Iterator[tuple[str, str, str]]:
+    """Each section and pair of words once; a line of the file holds two pairs."""
+    section, seen = "", set()
+    for line in data_file(PAIRS).read_text(encoding="utf-8").splitlines():
+        if line.startswith(":"):
+            section = line[2:].strip()
+            continue
+        words = line.split()
+        for pair in (words[:2], words[2:4]):
+            if len(pair) == 2 and (section, *pair) not in seen:
+                seen.add((section, *pair))
+                yield section, pair[0], pair[1]
+
+
+def half_of(section: str, first: str, second: str) -> str:
+    """The half that a pair belongs to."""
+    digest = hashlib.sha256(f"{section} {first} {second}".encode()).digest()
+    return HALVES[digest[0] % 2]
+
+
+def fill(
+    tokenizer: Tokenizer, template: str, first: str, second: str, id: str = ""
+) -> Example | None:
+    """The template with this pair, or None if one of its words is not a single token."""
+    words = {"A": first, "B": second}
+    text, places = "", {}
+    for piece in re.split(r"(\[[AB]\])", template):
+        slot = piece[1:-1] if piece in ("[A]", "[B]") else ""
+        if slot:
+            places[slot] = (len(text), len(text) + len(words[slot]))
+        text += words[slot] if slot else piece
+    target = "A" if template.endswith("[A]") else "B"
+    parenthesis = re.search(r" \(.*?\)\.", text)
+    if len(places) != 2 or not template.endswith(f"[{target}]") or parenthesis is None:
+        raise RationalesError(
+            "a template has [A], [B] at its end or the other way round, and a parenthesis "
+            f"that is a sentence: {template!r}"
+        )
+    encoded = encode(tokenizer, text)
+    antecedent = tokens_in_span(text, encoded.offsets, places["B" if target == "A" else "A"])
+    if len(antecedent) != 1 or len(tokens_in_span(text, encoded.offsets, places[target])) != 1:
+        return None
+    shortened = encode(tokenizer, text.replace(parenthesis.group(), ""))
+    inside = tokens_in_span(text, encoded.offsets, parenthesis.span())
+    shift = len(encoded.prefix)
+    return Example(
+        id=id,
+        ids=encoded.prefix + encoded.ids,
+        antecedent=antecedent[0] + shift,
+        # From its first token to its last: a space in between may be a token of its own.
+        distractor=frozenset(range(inside[0] + shift, inside[-1] + shift + 1)),
+        without_distractor=shortened.prefix + shortened.ids,
+        pinned=shift,
+    )
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A text's own ids with the characters of each, and the special ids in front of them."""
+
+    prefix: tuple[int, ...]
+    ids: tuple[int, ...]
+    offsets: tuple[tuple[int, int], ...]
+
+
+def encode(tokenizer: Tokenizer, text: str) -> Encoded:
+    """The text's tokens with their places; an error if the tokenizer does not know these."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise RationalesError(
+            "this experiment needs to know which characters a token stands for, which this "
+            "model's tokenizer does not tell: use a model with a fast tokenizer"
+        )
+    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    offsets = tuple((int(start), int(end)) for start, end in found["offset_mapping"])
+    covered = {place for start, end in offsets for place in range(start, end)}
+    if any(not c.isspace() and place not in covered for place, c in enumerate(text)):
+        raise RationalesError("this model's tokenizer leaves out characters of the text")
+    return Encoded(tuple(prefix_ids(tokenizer, text)), tuple(found["input_ids"]), offsets)

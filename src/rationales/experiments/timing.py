@@ -1,0 +1,151 @@
+"""What one search costs: a new scorer for each, so that nothing is there that another computed."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from rationales.context import Context, causal_context
+from rationales.data import data_file
+from rationales.errors import RationalesError
+from rationales.experiments.lines import Line, Lines, Pace, Progress
+from rationales.experiments.runner import Endless, hints_for, rationalize_all
+from rationales.explainer import Explainer
+from rationales.methods import Means, make_search
+from rationales.options import Options
+from rationales.passage import prefix_ids
+from rationales.scoring.adapted import AdaptedScorer
+from rationales.scoring.causal import CausalScorer
+from rationales.search.base import Search
+
+TEXT = "wikitext2/valid.raw"
+KEY = ("part", "example", "way")
+_TRIES = 1000
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to search: the options, and how the model is shown a subset."""
+
+    name: str
+    label: str
+    options: Options
+    evaluation: Literal["masked", "sparse"] = "sparse"
+    share_prefixes: bool = False
+
+
+WAYS = (
+    Way("masked", "greedy, full inputs with masks", Options(), "masked"),
+    Way("sparse", "greedy, sparse inputs", Options()),
+    Way("shared", "greedy, sparse inputs, prefixes shared", Options(), share_prefixes=True),
+    Way("fast", "greedy, fast", Options(fast=True), share_prefixes=True),
+    Way(
+        "exhaustive",
+        "exhaustive",
+        Options(method="exhaustive", max_evaluations=None),
+        share_prefixes=True,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One search to be timed; ``size`` bounds it, ``endless`` makes it go on to there."""
+
+    part: str
+    example: str
+    way: Way
+    context: Context
+    size: int | None = None
+    endless: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What its line is found by."""
+        return (self.part, self.example, self.way.name)
+
+
+def time_all(explainer: Explainer, work: Iterable[Timed], lines: Lines, progress: Progress) -> None:
+    """Time the searches that have no line yet, one after the other."""
+    searches = list(work)
+    missing = [each for each in searches if each.key not in lines]
+    pace = Pace([f"{each.part} {each.way.name}" for each in missing], total=len(searches))
+    if missing:
+        # The first passes of a process are slow: a short search that nobody times.
+        _cost(explainer, replace(missing[0], way=WAYS[0], size=2, endless=True))
+    for each in missing:
+        progress(each.way.label, pace.done, pace.total, pace.note)
+        pace.begin()
+        lines.add(dict(zip(KEY, each.key, strict=True)) | _cost(explainer, each))
+        pace.finish(f"{each.part} {each.way.name}")
+
+
+def contexts_of(explainer: Explainer, length: int, count: int, seed: int) -> dict[str, Context]:
+    """Contexts of this many tokens, from places of a text that the seed chooses."""
+    text = data_file(TEXT).read_text(encoding="utf-8")
+    prefix = tuple(prefix_ids(explainer.tokenizer))
+    places = random.Random(f"{seed} {length}")
+    found: dict[str, Context] = {}
+    limit = getattr(explainer.scorer, "max_positions", None)
+    if limit is not None and len(prefix) + length > limit:
+        raise RationalesError(f"the model has positions for {limit} tokens, not for {length}")
+    for _ in range(_TRIES):
+        if len(found) == count:
+            return found
+        start = places.randrange(max(1, len(text) - 12 * length))
+        piece = text[start : start + 12 * length].partition(" ")[2]
+        ids = tuple(explainer.tokenizer(piece, add_special_tokens=False)["input_ids"])
+        if len(ids) > length:
+            ids = prefix + ids[: length + 1]
+            pinned = frozenset(range(len(prefix)))
+            found[f"{length}/{start}"] = causal_context(ids, len(ids) - 1, pinned)
+    raise RationalesError(f"{TEXT} is too short for {count} contexts of {length} tokens")
+
+
+def _cost(explainer: Explainer, search: Timed) -> Line:
+    """What one search costs, with a scorer of its own."""
+    way, scorer = search.way, _new_scorer(explainer, search)
+    options = way.options.change(max_size=search.size)
+    judge = Endless(scorer) if search.endless else scorer
+
+    def start(context: Context) -> Search:
+        hints = hints_for(explainer, context) if options.fast else None
+        return make_search(context, options, Means(hints=hints))
+
+    began = time.perf_counter()
+    [(_, rationale)] = rationalize_all({"": search.context}, judge, start)
+    return {
+        "seconds": round(time.perf_counter() - began, 4),
+        "tokens": scorer.tokens,
+        "evaluations": rationale.evaluations,
+        "context": len(search.context.everything),
+        "size": len(rationale),
+        "sufficient": rationale.sufficient,
+    }
+
+
+def _new_scorer(explainer: Explainer, search: Timed) -> CausalScorer | AdaptedScorer:
+    """A scorer that has computed nothing yet, with the explainer's weights."""
+
+    def new(old: CausalScorer) -> CausalScorer:
+        evaluation = search.way.evaluation
+        if evaluation == "sparse":
+            evaluation = old.evaluation(search.context)  # where sparse is not exact, it is not used
+        scorer = CausalScorer(
+            old.model,
+            batch_tokens=old.batch_tokens,
+            evaluation=evaluation,
+            share_prefixes=search.way.share_prefixes,
+        )
+        scorer.tokens = 0  # what its own tests have computed is not the search's
+        return scorer
+
+    scorer = explainer.scorer
+    if isinstance(scorer, AdaptedScorer):
+        return AdaptedScorer(new(scorer.base), new(scorer.adapted))
+    if isinstance(scorer, CausalScorer):
+        return new(scorer)
+    raise RationalesError("efficiency is measured on a model: a black box will not do")

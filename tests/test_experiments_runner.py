@@ -1,0 +1,248 @@
+"""Lines on disk, the time left, and a runner that is killed and goes on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rationales import Explainer, Options, TableScorer
+from rationales.context import Context
+from rationales.errors import RationalesError
+from rationales.experiments.contestants import DEFAULT, Rankings, contestants
+from rationales.experiments.lines import Lines, Pace
+from rationales.experiments.optima import find_optima, optimum
+from rationales.experiments.runner import KEY, Endless, Task, find_rationales
+from rationales.ranking import RankingOptions, make_ranker
+from rationales.scoring.protocol import Score
+
+
+def silent(what, done, total, note):
+    """A progress that nobody watches."""
+
+
+def test_lines_are_found_again_and_a_torn_one_is_dropped(tmp_path):
+    path = tmp_path / "parts" / "lines.jsonl"
+    lines = Lines(path, ("example", "method"))
+    lines.add({"example": "ä", "method": "greedy", "n": 1})
+    lines.add({"example": "ä", "method": "random", "n": 2})
+    whole = path.read_bytes()
+    for torn in (b'{"example": "b"', b"\xff\xfe", b'{"example": "b", "method": "x"}'):
+        path.write_bytes(whole + torn)
+        again = Lines(path, ("example", "method"))
+        assert list(again) == list(lines)
+        assert path.read_bytes() == whole
+        assert ("ä", "random") in again
+        assert again["ä", "random"]["n"] == 2
+        assert len(again) == 2
+
+
+@pytest.mark.parametrize("damage", ['{"example": 1}\n', "no json\n", "[1]\n"])
+def test_a_damaged_line_is_one_line(damage, tmp_path):
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"example": 1, "method": 2}\n' + damage)
+    with pytest.raises(RationalesError, match=r"line 2 of .* is damaged"):
+        Lines(path, ("example", "method"))
+
+
+def test_lines_that_cannot_be_written_are_one_line(tmp_path):
+    (tmp_path / "parts").write_text("a file, not a folder")
+    with pytest.raises(RationalesError, match="cannot write"):
+        Lines(tmp_path / "parts" / "lines.jsonl", ("a",)).add({"a": 1})
+
+
+def test_the_time_left_is_that_of_the_kinds_that_are_left():
+    pace = Pace(["slow", "slow", "fast"], total=4)
+    assert pace.done == 1
+    assert pace.note == ""
+    pace._since -= 100
+    pace.finish("slow")
+    assert pace.done == 2
+    assert pace.note == "3 min left"  # one slow piece, and one of a kind nobody has seen
+    pace._since -= 1
+    pace.finish("fast")
+    assert pace.note == "2 min left"
+    pace.finish("slow")
+    assert pace.note == ""
+    long = Pace(["x", "x"], total=2)
+    long._since -= 7200
+    long.finish("x")
+    assert long.note == "2.0 h left"
+    short = Pace(["x", "x"], total=2)
+    short._since -= 10
+    short.finish("x")
+    assert short.note == "10 s left"
+
+
+def test_contestants_are_the_paper_s_and_signed_ones_come_twice():
+    found = contestants()
+    assert len(found) == len(DEFAULT) + 2
+    names = [method.name for method in found]
+    assert "greedy-fast" not in names
+    assert names.index("gradient-x-embedding-absolute") == names.index("gradient-x-embedding") + 1
+    assert [m.options.absolute for m in found if m.row == "integrated-gradients"] == [False, True]
+    [fast] = contestants(["greedy-fast"])
+    assert fast.options == Options(fast=True)
+    assert all(m.options.ig_steps == 7 and m.options.seed == 3 for m in contestants(None, 3, 7))
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [(["none"], "unknown method 'none'"), ([], "no methods"), (["greedy-minimal"], "name greedy")],
+)
+def test_contestants_that_will_not_do(names, message):
+    with pytest.raises(RationalesError, match=message):
+        contestants(names)
+
+
+@pytest.mark.parametrize("name", ["gradient-x-embedding", "integrated-gradients"])
+def test_absolute_importances_come_from_the_signed_attribution(name, tiny_explainer):
+    context = Context((5, 9, 30, 12, 7), target_id=3, required=(4,))
+    rankings = Rankings(tiny_explainer)
+    signed, absolute = (
+        rankings.ranker(Options(method=name, absolute=flag, ig_steps=4)).rank(context)
+        for flag in (False, True)
+    )
+    for flag, mine in ((False, signed), (True, absolute)):
+        wanted = RankingOptions(absolute=flag, ig_steps=4)
+        assert mine == make_ranker(name, tiny_explainer.model, wanted).rank(context)
+    assert len(rankings._known) == 1
+    rankings.clear()
+    assert not rankings._known
+    assert rankings.ranker(Options()) is None
+
+
+@pytest.fixture
+def contexts(tiny_explainer):
+    """Ten contexts of eight tokens; the target is what the model predicts, or in two cases not."""
+    found = {}
+    for number in range(10):
+        ids = tuple((number * 37 + place * 11) % 390 + 2 for place in range(8))
+        [score] = tiny_explainer.scorer.score([(Context(ids, 0), tuple(range(8)))])
+        target = score.prediction_id if number > 1 else (score.prediction_id + 1) % 390
+        found[str(number)] = Context(ids, target, required=(7,))
+    return found
+
+
+NAMES = ["greedy", "greedy-minimal", "greedy-fast", "gradient-x-embedding", "random"]
+
+
+def tasks_of(explainer):
+    methods = contestants(NAMES)
+    return [Task(explainer, m) for m in methods] + [
+        Task(explainer, m, added=3) for m in methods if m.after is None
+    ]
+
+
+def test_a_run_that_dies_at_any_line_repeats_nothing_and_ends_the_same(
+    tiny_explainer, contexts, tmp_path
+):
+    tasks = tasks_of(tiny_explainer)
+    whole = Lines(tmp_path / "whole.jsonl", KEY)
+    find_rationales(tasks, contexts, whole, silent)
+    assert len(whole) == len(tasks) * len(contexts)
+
+    path = tmp_path / "broken.jsonl"
+    for stop in (1, 20, 37):  # of its own lines, and once in the middle of one
+
+        def dies(what, done, total, note, began=[], stop=stop):  # noqa: B006
+            began.append(done)
+            if done - began[0] >= stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            find_rationales(tasks, contexts, Lines(path, KEY), dies)
+        with path.open("a") as file:
+            file.write('{"example": "torn"')
+    before = path.read_text().splitlines()[:-1]
+    assert 0 < len(before) < len(whole)
+    find_rationales(tasks, contexts, Lines(path, KEY), silent)
+    text = path.read_text()
+    assert text.splitlines()[: len(before)] == before
+    keys = [tuple(json.loads(line)[name] for name in KEY) for line in text.splitlines()]
+    assert len(keys) == len(set(keys))
+    again = Lines(path, KEY)
+    assert {key: again[key] for key in keys} == {key: whole[key] for key in keys}
+
+    class Nobody:
+        def score(self, queries):
+            raise AssertionError("a finished run asks nothing")
+
+    unasked = Explainer(Nobody(), tiny_explainer.tokenizer, model=tiny_explainer.model)
+    find_rationales(tasks_of(unasked), contexts, again, silent)
+
+
+def test_lines_hold_what_the_searches_find(tiny_explainer, contexts, tmp_path):
+    lines = Lines(tmp_path / "lines.jsonl", KEY)
+    find_rationales(tasks_of(tiny_explainer), contexts, lines, silent)
+    for name, context in contexts.items():
+        greedy = lines[name, False, "greedy", None]
+        minimal = lines[name, False, "greedy-minimal", None]
+        assert greedy["predicted"] is (int(name) > 1)
+        if greedy["predicted"]:
+            assert greedy["sufficient"]
+        assert set(minimal["indices"]) <= set(greedy["indices"])
+        assert minimal["sufficient"] == greedy["sufficient"]
+        first = lines[name, False, "greedy", 3]
+        assert len(first["indices"]) == 4
+        assert not first["sufficient"]
+        both = min(4, len(greedy["indices"]))
+        assert first["indices"][:both] == greedy["indices"][:both]
+        assert first["indices"][0] == context.required[0]
+
+
+def test_an_endless_scorer_changes_nothing_but_the_prediction():
+    inner = TableScorer({frozenset({0}): Score(-1.0, 5, -0.5)})
+    [score] = Endless(inner).score([(Context((1,), 5), (0,))])
+    assert score == Score(-1.0, -1, -0.5)
+
+
+@pytest.mark.parametrize(
+    ("best", "searched", "found", "optimal", "bound"),
+    [
+        (9, 4, 3, 3, 3),
+        (9, 4, None, None, 5),
+        (5, 4, None, 5, 5),
+        (3, 2, None, 3, 3),
+        (1, 0, None, 1, 1),
+    ],
+)
+def test_the_smallest_size_from_what_was_searched(best, searched, found, optimal, bound):
+    line = {"best_known": best, "searched": searched, "found": found}
+    assert optimum(line) == {"optimum": optimal, "at_least": bound}
+
+
+def test_exhaustive_search_stops_below_the_best_that_is_known(tiny_explainer, contexts, tmp_path):
+    few = {name: contexts[name] for name in ("2", "3", "4")}
+    lines = Lines(tmp_path / "lines.jsonl", KEY)
+    find_rationales([Task(tiny_explainer, m) for m in contestants(["greedy"])], few, lines, silent)
+    found = find_optima(tiny_explainer, few, lines, 2, silent)
+    full = {
+        name: len(tiny_explainer_rationale(tiny_explainer, context))
+        for name, context in few.items()
+    }
+    for name, line in found.items():
+        greedy = len(lines[name, False, "greedy", None]["indices"])
+        assert line["best_known"] == greedy
+        assert line["searched"] == min(2, greedy - 1)
+        assert line["at_least"] <= full[name] <= greedy
+        if line["optimum"] is not None:
+            assert line["optimum"] == full[name]
+    text = (tmp_path / "exhaustive.jsonl").read_text()
+    assert find_optima(tiny_explainer, few, lines, 2, silent) == found
+    assert (tmp_path / "exhaustive.jsonl").read_text() == text
+
+
+def tiny_explainer_rationale(explainer, context):
+    from rationales import rationalize
+
+    return rationalize(context, explainer.scorer, method="exhaustive")
+
+
+def test_no_search_goes_beyond_the_largest_size(tiny_explainer, contexts, tmp_path):
+    lines = Lines(tmp_path / "lines.jsonl", KEY)
+    methods = contestants(["greedy", "greedy-minimal", "random"], max_size=2)
+    find_rationales([Task(tiny_explainer, m) for m in methods], contexts, lines, silent)
+    assert len(lines) == 3 * len(contexts)
+    assert all(len(line["indices"]) <= 2 for line in lines)
+    assert not all(line["sufficient"] for line in lines)

@@ -1,0 +1,147 @@
+"""Metrics against hand-computed cases, and against the libraries that know them."""
+
+from __future__ import annotations
+
+import builtins
+import random
+from statistics import fmean
+
+import pytest
+
+from rationales import metrics
+from rationales.errors import MissingExtraError, RationalesError
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "iou", "f1"),
+    [
+        ({1, 2, 3}, {2, 3, 4, 5}, 2 / 5, 4 / 7),
+        ({1, 2}, {1, 2}, 1.0, 1.0),
+        ({1}, {2}, 0.0, 0.0),
+        ({1, 2, 3, 4}, {4}, 1 / 4, 2 / 5),
+        (set(), {1}, 0.0, 0.0),
+        (set(), set(), 1.0, 1.0),
+        ([3, 1, 1], (1, 3), 1.0, 1.0),
+    ],
+)
+def test_overlaps_are_those_of_a_hand(a, b, iou, f1):
+    assert metrics.iou(a, b) == metrics.iou(b, a) == pytest.approx(iou)
+    assert metrics.f1(a, b) == metrics.f1(b, a) == pytest.approx(f1)
+
+
+def test_f1_is_the_harmonic_mean_of_precision_and_recall():
+    a, b = {1, 2, 3, 4, 5}, {4, 5, 6}
+    precision, recall = 2 / 5, 2 / 3
+    assert metrics.f1(a, b) == pytest.approx(2 * precision * recall / (precision + recall))
+
+
+def test_kappa_of_a_hand():
+    # Both say yes 20 times, no 15 times; 5 and 10 times they differ: a textbook example.
+    a = ["yes"] * 25 + ["no"] * 25
+    b = ["yes"] * 20 + ["no"] * 5 + ["yes"] * 10 + ["no"] * 15
+    assert metrics.cohen_kappa(a, b) == pytest.approx(0.4)
+    assert metrics.cohen_kappa([0, 0, 1, 1], [0, 1, 0, 1]) == pytest.approx(0.0)
+    assert metrics.cohen_kappa([1, 1], [1, 1]) == 1.0
+    assert metrics.set_kappa({0, 1}, {0, 1}, range(5)) == 1.0
+    assert metrics.set_kappa({0}, {1}, range(2)) == pytest.approx(-1.0)
+
+
+def test_kappa_needs_labels_of_the_same_items():
+    for a, b in (([1], [1, 2]), ([], [])):
+        with pytest.raises(RationalesError, match="same items"):
+            metrics.cohen_kappa(a, b)
+
+
+def test_kappa_agrees_with_scikit_learn():
+    sklearn = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
+    draw = random.Random(0)
+    for labels in (2, 3):
+        for _ in range(20):
+            a = [draw.randrange(labels) for _ in range(30)]
+            b = [x if draw.random() < 0.6 else draw.randrange(labels) for x in a]
+            assert metrics.cohen_kappa(a, b) == pytest.approx(sklearn.cohen_kappa_score(a, b))
+
+
+def test_intervals_are_scipy_s():
+    import numpy as np
+    from scipy.stats import bootstrap
+
+    values = [random.Random(n).random() for n in range(40)]
+    found = metrics.estimate(values, seed=3)
+    theirs = bootstrap(
+        (np.array(values),),
+        np.mean,
+        n_resamples=metrics.RESAMPLES,
+        method="percentile",
+        rng=np.random.default_rng(3),
+    ).confidence_interval
+    assert found.mean == fmean(values)
+    assert (found.low, found.high) == (float(theirs.low), float(theirs.high))
+    assert found.low < found.mean < found.high
+    assert found == metrics.estimate(values, seed=3)
+    assert found.examples == 40
+
+
+def test_equal_values_have_no_interval_to_speak_of():
+    assert metrics.estimate([2.0, 2.0]) == metrics.Estimate(2.0, 2.0, 2.0, 2)
+    with pytest.raises(RationalesError, match="no mean"):
+        metrics.estimate([])
+
+
+def test_shares():
+    assert metrics.share([True, False, True, True]) == 0.75
+    assert metrics.share([]) == 0.0
+
+
+def matched(tokenizer, text, span):
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    found = metrics.tokens_in_span(text, encoded["offset_mapping"], span)
+    return found, [tuple(offset) for offset in encoded["offset_mapping"]]
+
+
+def test_a_word_of_several_tokens_is_all_of_them_and_nothing_else(tiny_tokenizer):
+    text = "The xylophonist sleeps."
+    found, offsets = matched(tiny_tokenizer, text, (4, 15))
+    assert len(found) > 1
+    assert "".join(text[slice(*offsets[i])] for i in found).strip() == "xylophonist"
+    assert found == tuple(range(found[0], found[-1] + 1))
+    inside, _ = matched(tiny_tokenizer, text, (5, 6))
+    assert len(inside) == 1
+    assert inside[0] in found
+
+
+def test_a_space_alone_is_nobody_s(tiny_tokenizer):
+    text = "The  dog sleeps on"
+    both, offsets = matched(tiny_tokenizer, text, (0, len(text)))
+    assert matched(tiny_tokenizer, text, (3, 5))[0] == ()
+    assert {i for i, (a, b) in enumerate(offsets) if text[a:b].strip()} == set(both)
+
+
+@pytest.mark.parametrize("character", ["ß", "é", "東", "🙂", "🦩", "Ω"])
+def test_characters_of_several_bytes_belong_to_each_of_their_tokens(tiny_tokenizer, character):
+    text = f"on {character} the dog"
+    ids = tiny_tokenizer(text, add_special_tokens=False)["input_ids"]
+    found, _ = matched(tiny_tokenizer, text, (3, 4))
+    # What is left of the text without these tokens has none of the character.
+    rest = [id for place, id in enumerate(ids) if place not in found]
+    assert tiny_tokenizer.decode(rest).split() == ["on", "the", "dog"]
+    assert len(found) >= 1
+    if character == "🦩":  # not in the texts that the tokenizer learned from
+        assert len(found) > 1
+    before, _ = matched(tiny_tokenizer, text, (0, 2))
+    after, _ = matched(tiny_tokenizer, text, (5, 8))
+    assert not {*before} & {*found}
+    assert not {*after} & {*found}
+
+
+def test_intervals_without_scipy_name_the_extra(monkeypatch):
+    real = builtins.__import__
+
+    def without_scipy(name, *rest, **others):
+        if name.startswith("scipy"):
+            raise ImportError(name)
+        return real(name, *rest, **others)
+
+    monkeypatch.setattr(builtins, "__import__", without_scipy)
+    with pytest.raises(MissingExtraError, match="experiments"):
+        metrics.estimate([1.0, 2.0])
