@@ -27,6 +27,7 @@ from rationales.context import causal_context
 from rationales.data import data_file
 from rationales.experiments.templates import Example, examples
 from rationales.scoring.adapted import AdaptedScorer
+from rationales.scoring.causal import CausalScorer
 
 
 def predicted(scorer, found: list[Example]) -> list[Example]:
@@ -77,7 +78,10 @@ def full_context(arguments: argparse.Namespace) -> None:
     for row in rows.tolist():
         context = causal_context(tuple(row), len(row) - 1, frozenset())
         queries.append((context, tuple(range(len(context.ids)))))
-    for name, each in (("without", scorer.base), ("with", scorer)):
+    # Fresh ones: what a scorer has stored of earlier calls shifts the last digit of a later one.
+    alone = CausalScorer(scorer.base.model)
+    together = AdaptedScorer(CausalScorer(scorer.base.model), scorer.adapted)
+    for name, each in (("without", alone), ("with", together)):
         nll = -fmean(score.target_logprob for score in each.score(queries))
         print(f"{name:7} adapter: full-context perplexity {math.exp(nll):.12f} ({len(queries)})")
     same = []

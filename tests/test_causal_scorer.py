@@ -241,7 +241,7 @@ def test_passes_stay_within_the_budget_and_hold_no_padding(batch_tokens: int) ->
 
 
 def test_logits_bound_the_rows_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(causal, "_LOGITS_AT_ONCE", 3 * VOCABULARY)
+    monkeypatch.setattr(causal, "LOGITS_AT_ONCE", 3 * VOCABULARY)
     scorer = CausalScorer(shared("gpt2"))
     passes = watch(scorer)
     scorer.score([(context_of(1, target_id), (0,)) for target_id in range(8)])

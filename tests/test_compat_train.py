@@ -373,6 +373,40 @@ def test_training_brings_subsets_nearer_to_the_full_context(
         assert str(model_folder).encode() not in file.read_bytes()
 
 
+def test_a_run_goes_on_from_an_adapter(options, tmp_path):
+    first = training.train(options)
+    # A run that changes next to nothing keeps what it started from.
+    idle = replace(options, start=first.folder, out=tmp_path / "idle", steps=1, learning_rate=1e-9)
+    second = training.train(idle)
+    before, after = weights_of(first.folder), weights_of(second.folder)
+    assert all(torch.allclose(before[name], after[name], atol=1e-4) for name in before)
+    assert any(weight.abs().max() > 1e-3 for name, weight in after.items() if "lora_B" in name)
+    record = json.loads((second.folder / "compat.json").read_text())
+    assert record["start"]["command"].startswith("rationales compat train")
+    assert record["start"]["steps"] == 6
+    assert "--start out" in record["command"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lora_rank": 8}, "rank 4 and alpha"),
+        ({"start": "nowhere"}, "nowhere holds no adapter"),
+    ],
+)
+def test_an_adapter_that_does_not_fit_is_one_line(options, tmp_path, changes, message):
+    start = training.train(options).folder
+    again = replace(options, **{"start": start, "out": tmp_path / "again"} | changes)
+    with pytest.raises(RationalesError, match=message) as caught:
+        training.train(again)
+    one_line(caught)
+
+
+def test_all_weights_start_from_no_adapter(options):
+    with pytest.raises(RationalesError, match="goes with the method lora"):
+        replace(options, method="full", start="x")
+
+
 def test_the_loss_on_data_needs_no_teacher(options):
     result = training.train(replace(options, loss="data", distribution="inverse-length"))
     assert 3 < result.loss < 12  # nats, of some 400 tokens

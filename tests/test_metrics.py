@@ -145,3 +145,61 @@ def test_intervals_without_scipy_name_the_extra(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without_scipy)
     with pytest.raises(MissingExtraError, match="experiments"):
         metrics.estimate([1.0, 2.0])
+
+
+def test_alignment_error_of_a_hand():
+    sure, possible = {(0, 0), (1, 1)}, {(0, 0), (1, 1), (1, 2), (2, 2)}
+    # All sure links and nothing else, or possible ones besides: no error.
+    assert metrics.alignment_error(sure, sure, possible) == 0
+    assert metrics.alignment_error(sure | {(1, 2)}, sure, possible) == 0
+    # Two of A = 3 are sure, none of the third: 1 - (2 + 2) / (3 + 2).
+    assert metrics.alignment_error(sure | {(5, 5)}, sure, possible) == pytest.approx(1 / 5)
+    # One sure, one possible, one wrong: 1 - (1 + 2) / (3 + 2).
+    found = {(0, 0), (2, 2), (3, 0)}
+    assert metrics.alignment_error(found, sure, possible) == pytest.approx(2 / 5)
+    # Whether the possible ones are given with the sure ones or without.
+    assert metrics.alignment_error(found, sure, possible - sure) == pytest.approx(2 / 5)
+    assert metrics.alignment_error(set(), sure, possible) == 1
+    assert metrics.alignment_error(found, set(), set()) == 1
+    assert metrics.alignment_error(set(), set(), set()) == 0
+
+
+def test_the_papers_variant_counts_no_sure_link_as_possible():
+    sure, possible = {1, 2}, {1, 2, 3}
+    assert metrics.alignment_error(sure, sure, possible, paper=True) == pytest.approx(1 / 2)
+    # 1 - (1 sure + 1 that is only possible) / (3 + 2)
+    assert metrics.alignment_error({1, 3, 9}, sure, possible, paper=True) == pytest.approx(3 / 5)
+    assert metrics.alignment_error({1, 3, 9}, sure, possible) == pytest.approx(2 / 5)
+
+
+def test_the_rate_of_a_corpus_counts_links_not_sentences():
+    good = ({1}, {1}, {1})
+    bad = ({2, 3, 4}, {1}, {1, 2})
+    # 1 - (1 + 1 + 0 + 1) / (1 + 1 + 3 + 1)
+    assert metrics.alignment_error_rate([good, bad]) == pytest.approx(1 / 2)
+    assert metrics.alignment_error_rate([good]) == 0
+    assert metrics.alignment_error_rate([]) == 0
+
+
+def test_top_1_is_any_of_the_first_words():
+    assert metrics.top1([4, 7], {7})
+    assert not metrics.top1([4, 7], {1, 2})
+    assert not metrics.top1([], {1})
+
+
+def test_crossovers_of_a_hand():
+    # S1 = 0 1 2, S2 = 3 4 5, T1 = 6 7, T2 = 8 9 10
+    seam = metrics.Seam(source=3, border=6, target=8)
+    assert metrics.crossovers({0, 2, 4, 5, 6}, 7, seam) == metrics.Crossovers(2, None)
+    assert metrics.crossovers({0, 2}, 6, seam) == metrics.Crossovers(0, None)
+    # The first target of T2: nothing of T2 is before it.
+    assert metrics.crossovers({3, 4, 6}, 8, seam) == metrics.Crossovers(0, 1)
+    assert metrics.crossovers({0, 1, 4, 6, 7, 8, 9}, 10, seam) == metrics.Crossovers(2, 2)
+    found = [metrics.Crossovers(2, None), metrics.Crossovers(0, 1), metrics.Crossovers(1, 0)]
+    assert metrics.crossover_table(found) == metrics.CrossoverTable(1.0, 0.5, 2 / 3, 0.5)
+    assert metrics.crossover_table([]) == metrics.CrossoverTable(0, 0, 0, 0)
+
+
+def test_a_seam_is_in_order():
+    with pytest.raises(RationalesError, match="T₂ after T₁"):
+        metrics.Seam(3, 2, 5)

@@ -34,6 +34,7 @@ PUBLIC = [
     "SubsetScorer",
     "TableScorer",
     "Token",
+    "Translator",
     "load",
     "rationalize",
 ]

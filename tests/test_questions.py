@@ -12,7 +12,6 @@ import torch
 import rationales
 from rationales import Explanation, Options, RationalesError
 from rationales.context import causal_context
-from rationales.ranking.attention import AllAttention, PassageAttention, _last_row
 from rationales.units import group
 
 TEXT = "The Supreme Court on Tuesday rejected the appeal. The court said on"
@@ -150,16 +149,6 @@ def test_bare_ids_have_no_texts(name):
     scorer = rationales.TableScorer(lambda kept: rationales.Score(-1.0, 3))
     with pytest.raises(RationalesError, match=f"{name} is for texts"):
         rationales.rationalize(context, scorer, **{name: value})
-
-
-def test_hints_are_the_attention_of_all_layers(tiny_model):
-    ids = tuple(range(5, 17))
-    hints = PassageAttention(tiny_model, ids)
-    for target in (1, 2, 7, 11):
-        context = causal_context(ids, target, frozenset())
-        expected = pytest.approx(AllAttention(tiny_model).rank(context), abs=1e-6)
-        assert hints.rank(context) == expected
-        assert _last_row(tiny_model, context.ids).tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -476,13 +476,13 @@ def test_a_model_without_inputs_embeds_is_told_so(gpt2: Any) -> None:
     assert is_one_line(error)
 
 
-def test_an_encoder_decoder_is_refused() -> None:
+def test_no_rollout_goes_through_an_encoder_decoder() -> None:
     config = transformers.T5Config(
         vocab_size=VOCABULARY, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2
     )
     model = transformers.T5ForConditionalGeneration(config)
     with pytest.raises(RationalesError, match="T5ForConditionalGeneration is an encoder") as error:
-        make_ranker("gradient-norm", model)
+        make_ranker("attention-rollout", model)
     assert is_one_line(error)
 
 

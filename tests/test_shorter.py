@@ -121,37 +121,33 @@ shortlists = st.builds(
     Shortlist,
     by_gain=st.integers(1, 3),
     neighbours=st.integers(0, 2),
-    by_hint=st.integers(0, 2),
     oldest=st.integers(0, 2),
+    leaps=st.sampled_from([(), (2,), (2, 3, 5)]),
+    refresh=st.sampled_from([(), (2,), (2, 4)]),
     drop_every=st.integers(0, 3),
 )
 
 
-@given(problems(), shortlists, st.booleans())
+@given(problems(), shortlists)
 @properties
 def test_fast_never_reports_a_sufficiency_that_was_not_seen(
-    problem: Problem, shortlist: Shortlist, with_hints: bool
+    problem: Problem, shortlist: Shortlist
 ) -> None:
-    def hints() -> list[float]:
-        return [math.sin(index) for index in range(len(problem.context.ids))]
-
-    search = fast(
-        problem.context,
-        hints=hints if with_hints else None,
-        shortlist=shortlist,
-    )
-    rationale, asked = find(problem, search)
+    rationale, asked = find(problem, fast(problem.context, shortlist=shortlist))
     kept = frozenset(rationale.indices) | frozenset(problem.context.pinned)
     assert kept in asked
     assert rationale.sufficient == problem.yields_target(rationale.indices)
-    if not rationale.sufficient:  # it has tried to the end
+    assert len(rationale.steps) == len(rationale) - len(problem.context.required) + 1
+    if rationale.sufficient:
+        assert rationale.minimal
+    else:  # it has tried to the end
         assert len(rationale) == len(problem.context.everything)
 
 
 @given(problems())
 @properties
 def test_fast_with_room_for_all_takes_the_first_sufficient_step(problem: Problem) -> None:
-    everything = Shortlist(by_gain=100, drop_every=0)
+    everything = Shortlist(by_gain=100, leaps=(), drop_every=0)
     rationale, _ = find(problem, fast(problem.context, shortlist=everything))
     usual, _ = find(problem, greedy(problem.context))
     assert len(rationale) <= len(usual)

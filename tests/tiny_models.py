@@ -178,3 +178,66 @@ def draw_weights(model: Any, scale: float = 0.3) -> Any:
 def shared(name: str) -> Any:
     """A model of the family for tests that leave it as it is."""
     return build(name)
+
+
+# --- encoder–decoders
+
+BART_LIKE: dict[str, Any] = {
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": POSITIONS,
+    "scale_embedding": True,
+}
+T5_LIKE: dict[str, Any] = {
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 16,
+    "relative_attention_max_distance": 32,
+}
+TRANSLATORS: dict[str, Family] = {
+    # As in Opus-MT: positions are sines, the decoder starts with the pad token.
+    "marian": Family("Marian", {**BART_LIKE, "decoder_start_token_id": 2}),
+    "bart": Family("Bart", {**BART_LIKE, "scale_embedding": False, "decoder_start_token_id": 1}),
+    "mbart": Family("MBart", {**BART_LIKE, "decoder_start_token_id": 3}),
+    "m2m100": Family("M2M100", {**BART_LIKE, "decoder_start_token_id": 1}),
+    "t5": Family("T5", {**T5_LIKE, "decoder_start_token_id": 2}, evaluation="masked"),
+    "mt5": Family("MT5", {**T5_LIKE, "decoder_start_token_id": 2}, evaluation="masked"),
+}
+"""Encoder–decoders; 0 is their beginning of sequence, 1 their end, 2 their pad token."""
+
+
+def build_translator(name: str, **changes: Any) -> Any:
+    """A new encoder–decoder of the family; the same weights each time."""
+    family = TRANSLATORS[name]
+    vocabulary = changes.pop("vocab_size", VOCABULARY)
+    config = getattr(transformers, f"{family.config}Config")(
+        vocab_size=vocabulary,
+        **{
+            "bos_token_id": 0,
+            "eos_token_id": 1,
+            "pad_token_id": 2,
+            "forced_eos_token_id": None,
+            **family.settings,
+            **changes,
+        },
+    )
+    model = draw_weights(transformers.AutoModelForSeq2SeqLM.from_config(config), family.scale)
+    with torch.no_grad():  # zeros in a new model: what is left out then would not be missed
+        if hasattr(model, "final_logits_bias"):
+            model.final_logits_bias.copy_(torch.linspace(-1, 1, model.final_logits_bias.shape[-1]))
+    return model
+
+
+@cache
+def shared_translator(name: str) -> Any:
+    """An encoder–decoder of the family for tests that leave it as it is."""
+    return build_translator(name)

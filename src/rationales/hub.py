@@ -10,19 +10,19 @@ from threading import Thread
 from typing import Any
 
 from rationales.errors import RationalesError, first_line
-from rationales.model_files import PICKLED, WEIGHTS, check_config, file_names, lacking_files
+from rationales.model_files import PICKLED, WEIGHTS, Kind, check_config, file_names, lacking_files
 
 HUB_SECONDS = 8.0
 
 
-def from_hub(name: str, allow_pickle: bool) -> Path:
+def from_hub(name: str, allow_pickle: bool, kind: Kind | None = "causal") -> Path:
     """The folder of a hub's model: from its local cache if it is whole there, else fetched."""
     folder = snapshot(name)
     lacking = lacking_files(file_names(folder), allow_pickle) if folder else ""
     if folder and not lacking:
         return folder
     try:
-        return _download(name, allow_pickle)
+        return _download(name, allow_pickle, kind)
     except RationalesError as error:
         if lacking:  # nearer to the cause than a hub that cannot be reached
             raise RationalesError(f"the cached copy of {name} {lacking}") from error
@@ -43,18 +43,18 @@ def snapshot(name: str) -> Path | None:
     return Path(found).parent if isinstance(found, str) else None
 
 
-def _download(name: str, allow_pickle: bool) -> Path:
+def _download(name: str, allow_pickle: bool, kind: Kind | None) -> Path:
     """The folder of a model fetched from the hub: its config first, the rest if that will do."""
     from huggingface_hub import hf_hub_download, snapshot_download
 
     names = _ask_hub(name)
     try:
         if "config.json" in names:
-            check_config(Path(hf_hub_download(name, "config.json")).parent, name)
+            check_config(Path(hf_hub_download(name, "config.json")).parent, name, kind)
         if lacking := lacking_files(names, allow_pickle):
             raise RationalesError(f"{name} {lacking}")
         weights = WEIGHTS if any(map(WEIGHTS.fullmatch, names)) else PICKLED
-        beside = {".json", ".txt", ".model", ".jinja"}
+        beside = {".json", ".txt", ".model", ".spm", ".jinja"}
         wanted = [n for n in names if weights.fullmatch(n) or Path(n).suffix in beside]
         return Path(snapshot_download(name, allow_patterns=wanted))
     except RationalesError:

@@ -5,7 +5,7 @@ Light on purpose: the command line lists these without loading a model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -59,8 +59,6 @@ class Means:
 
     ranker: Ranker | None = None
     """Gives a baseline its order."""
-    hints: Callable[[Context], Sequence[float]] | None = None
-    """Importances for the shortlist of ``fast``, which does without if there are none."""
     levels: Sequence[Iterable[Subset]] = ()
     """Units of the text, from sentences down to tokens, for ``coarse_to_fine``."""
 
@@ -92,14 +90,7 @@ def _search(context: Context, criterion: Criterion, options: Options, means: Mea
     """The search of ``options.method``, on its own."""
     size = options.max_size
     if options.method == "greedy" and options.fast:
-        hints = means.hints
-        return fast(
-            context,
-            criterion,
-            hints=None if hints is None else lambda: hints(context),
-            max_size=size,
-            keep_candidates=options.keep_candidates,
-        )
+        return fast(context, criterion, max_size=size, keep_candidates=options.keep_candidates)
     if options.method == "greedy":
         return greedy(context, criterion, max_size=size, keep_candidates=options.keep_candidates)
     if options.method == "exhaustive":

@@ -7,11 +7,16 @@ are ERASER's token-level measures (DeYoung et al. 2020), without its threshold f
 
 F1 is the harmonic mean of |A ∩ B| / |A| and |A ∩ B| / |B|. Both are taken for each example, and a
 table shows their mean over examples (the macro average). Two empty sets agree: both measures are 1.
+
+Alignments are compared by Och and Ney's alignment error rate (2000), from the links A that were
+found, the sure ones S and the possible ones P, which include S:
+
+    AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -58,6 +63,106 @@ def set_kappa(a: Collection[int], b: Collection[int], items: Iterable[int]) -> f
     left, right = set(a), set(b)
     among = list(items)
     return cohen_kappa([i in left for i in among], [i in right for i in among])
+
+
+def alignment_error(
+    found: Collection[Hashable],
+    sure: Collection[Hashable],
+    possible: Collection[Hashable],
+    *,
+    paper: bool = False,
+) -> float:
+    """The alignment error of links, or of the source words of one target word; 0 if none are due.
+
+    ``possible`` may leave the sure ones out or not: they are possible in any case. But with
+    ``paper``, as the paper's evaluation has it, what is sure does not count as possible: a perfect
+    alignment of sure links then has an error of ½.
+    """
+    a, s, p = set(found), set(sure), set(possible)
+    p = p - s if paper else p | s
+    return 1 - (len(a & s) + len(a & p)) / (len(a) + len(s)) if a or s else 0.0
+
+
+def alignment_error_rate(
+    examples: Iterable[tuple[Collection[Hashable], Collection[Hashable], Collection[Hashable]]],
+) -> float:
+    """Och and Ney's rate of a corpus: links found, sure and possible are counted over all of it."""
+    numbered: tuple[set[Hashable], set[Hashable], set[Hashable]] = (set(), set(), set())
+    for number, example in enumerate(examples):
+        for whole, links in zip(numbered, example, strict=True):
+            whole |= {(number, link) for link in links}
+    return alignment_error(*numbered)
+
+
+def top1(first: Iterable[int], gold: Collection[int]) -> bool:
+    """Whether any of the source words that come first, one for each sub-word, is a gold one."""
+    return not set(gold).isdisjoint(first)
+
+
+@dataclass(frozen=True)
+class Seam:
+    """Where two pairs meet that are put together, S₁ S₂ | T₁ T₂, in the indices of a context."""
+
+    source: int
+    """Where S₂ begins."""
+    border: int
+    """Where T₁ begins: the number of source tokens."""
+    target: int
+    """Where T₂ begins."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.source <= self.border <= self.target:
+            raise RationalesError(
+                f"S₂ begins after S₁, T₁ after S₂, T₂ after T₁: not at {self.source}, "
+                f"{self.border}, {self.target}"
+            )
+
+
+@dataclass(frozen=True)
+class Crossovers:
+    """How many tokens of a rationale are of the other pair."""
+
+    source: int
+    target: int | None
+    """None for a target in T₁, which can have nothing of T₂ in its context."""
+
+
+def crossovers(kept: Iterable[int], target: int, seam: Seam) -> Crossovers:
+    """The crossovers of a rationale for the target at this index.
+
+    ``kept`` is what the method chose: without special tokens, and without the token before the
+    target, which nobody chooses.
+    """
+    chosen = set(kept)
+    if target < seam.target:
+        return Crossovers(sum(seam.source <= i < seam.border for i in chosen), None)
+    return Crossovers(
+        sum(i < seam.source for i in chosen),
+        sum(seam.border <= i < seam.target for i in chosen),
+    )
+
+
+@dataclass(frozen=True)
+class CrossoverTable:
+    """Mean crossovers, and the share of rationales that have any, on each side; 0 of none."""
+
+    mean_source: float
+    mean_target: float
+    rate_source: float
+    rate_target: float
+
+
+def crossover_table(found: Iterable[Crossovers]) -> CrossoverTable:
+    """A row of the paper's table: sources over all rationales, targets over those for T₂ alone."""
+    each = list(found)
+    sources = [one.source for one in each]
+    targets = [one.target for one in each if one.target is not None]
+    return CrossoverTable(
+        fmean(sources) if sources else 0.0,
+        fmean(targets) if targets else 0.0,
+        share(count > 0 for count in sources),
+        share(count > 0 for count in targets),
+    )
 
 
 def share(flags: Iterable[bool]) -> float:

@@ -1,11 +1,11 @@
-"""What a folder must hold to be a causal language model that can be loaded safely."""
+"""What a folder must hold to be a model that can be loaded safely."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rationales.errors import RationalesError
 
@@ -15,6 +15,9 @@ TOKENIZER = re.compile(
     r"tokenizer\.json|vocab\.(json|txt)|tekken\.json|(tokenizer|spiece|sentencepiece.*)\.model"
 )
 CAUSAL = re.compile(r".*(ForCausalLM|LMHeadModel)")
+
+Kind = Literal["causal", "seq2seq"]
+"""A causal language model, or an encoder–decoder."""
 
 
 def file_names(folder: Path) -> set[str]:
@@ -46,12 +49,18 @@ def lacking_files(names: set[str], allow_pickle: bool) -> str:
     return ""
 
 
-def check_config(folder: Path, name: str) -> None:
-    """Raise unless the config in a folder is one of a causal language model that is known."""
+def check_config(folder: Path, name: str, wanted: Kind | None = "causal") -> Kind:
+    """The kind of model that the config in a folder is of; an error if it is not as wanted.
+
+    None is content with either.
+    """
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL_NAMES,
+    )
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES as SEQ2SEQ_NAMES,
     )
 
     try:
@@ -72,10 +81,23 @@ def check_config(folder: Path, name: str) -> None:
             "does not know: take another model, or upgrade transformers"
         )
     known: Any = CONFIG_MAPPING[kind]
-    if raw.get("is_encoder_decoder", getattr(known, "is_encoder_decoder", False)):
-        raise RationalesError(f"{name} is an encoder–decoder; explain takes causal language models")
     stated = (raw.get("architectures") or [""])[0]
+    if raw.get("is_encoder_decoder", getattr(known, "is_encoder_decoder", False)):
+        if wanted == "causal":
+            raise RationalesError(
+                f"{name} is an encoder–decoder; explain takes causal language models, "
+                "and translate takes this one"
+            )
+        if kind not in SEQ2SEQ_NAMES:
+            raise RationalesError(f"{name} is a {stated or kind}; translate takes text to text")
+        return "seq2seq"
     # A bare model ("GPT2Model") may have all it needs: whether it does, its keys will tell.
     causal = CAUSAL.fullmatch(stated) or stated in CAUSAL_NAMES.values() or "For" not in stated
+    if wanted == "seq2seq":
+        raise RationalesError(
+            f"{name} is a {stated or kind}; translate takes encoder–decoders"
+            + (", and explain takes this one" if kind in CAUSAL_NAMES and causal else "")
+        )
     if kind not in CAUSAL_NAMES or not causal:
         raise RationalesError(f"{name} is a {stated or kind}; explain takes causal language models")
+    return "causal"

@@ -1,7 +1,8 @@
 """Names → loaded models: the default model, a folder, a GGUF file, or a model of the hub.
 
 Whatever the name, loading ends at files on this machine, and all of them are checked alike: a
-causal language model, whole, in safetensors, with its tokenizer. What is wrong is said in one line.
+causal language model, or an encoder–decoder where one is wanted, whole, in safetensors, with its
+tokenizer. What is wrong is said in one line.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rationales.default_model import ALIASES, DEFAULT_LABEL, DEFAULT_MODEL, Prog
 from rationales.errors import RationalesError, first_line
 from rationales.gguf_files import load_gguf, quietly
 from rationales.hub import from_hub, snapshot
-from rationales.model_files import CAUSAL, check_config, file_names, lacking_files
+from rationales.model_files import CAUSAL, Kind, check_config, file_names, lacking_files
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 DEVICES = ("cpu", "cuda", "mps", "xpu")
@@ -52,21 +53,30 @@ def load_model(
     device: str | None = None,
     allow_pickle: bool = False,
     progress: Progress | None = None,
+    kind: Kind | None = "causal",
 ) -> LoadedModel:
     """The model and the tokenizer that ``name`` stands for; the default model without a name.
 
     A name is ``default``, a folder, a ``.gguf`` file or a hub id; the hub is asked only for what is
-    not in its local cache. The type is float32 on a CPU and the checkpoint's own elsewhere.
+    not in its local cache. The type is float32 on a CPU and the checkpoint's own elsewhere. A model
+    of another ``kind`` is an error; None takes either.
     """
     if dtype is not None and dtype not in DTYPES:
         raise RationalesError(f"unknown dtype {dtype!r}: give one of {', '.join(DTYPES)}")
     if device is not None:
         _check_device(device)
     if is_default(name):
+        if kind == "seq2seq":
+            raise RationalesError(
+                "there is no default translation model yet: give one with --model, a folder or a "
+                "hub id such as Helsinki-NLP/opus-mt-fr-en"
+            )
         name, path = DEFAULT_MODEL, default_model.ensure(progress)
     else:
         assert name is not None
-        path = _local(name) or from_hub(name, allow_pickle)
+        path = _local(name) or from_hub(name, allow_pickle, kind)
+        if kind == "seq2seq" and path.is_file():
+            raise RationalesError(f"{name} is a GGUF file; translate takes encoder–decoders")
 
     import torch
     from safetensors import SafetensorError
@@ -78,7 +88,7 @@ def load_model(
             if path.is_file():
                 read = load_gguf(path, "float32" if dtype == "auto" else dtype)
             else:
-                read = _load_folder(path, name, dtype, allow_pickle)
+                read = _load_folder(path, name, dtype, allow_pickle, kind)
             model, tokenizer, info = read
             _check_match(model, tokenizer, info, name)
             model = model.eval().requires_grad_(False).to(device)
@@ -166,18 +176,19 @@ def _local(name: str) -> Path | None:
 
 
 def _load_folder(
-    folder: Path, name: str, dtype: str, allow_pickle: bool
+    folder: Path, name: str, dtype: str, allow_pickle: bool, kind: Kind | None
 ) -> tuple[Any, Any, dict[str, Any]]:
     """The model in a folder, its tokenizer, and what transformers says of the keys."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
     names = file_names(folder)
     if "config.json" in names:
-        check_config(folder, name)  # first: the wrong kind of model is no better for its weights
+        # First: the wrong kind of model is no better for its weights.
+        kind = check_config(folder, name, kind)
     if lacking := lacking_files(names, allow_pickle):
         raise RationalesError(f"{name} {lacking}")
     tokenizer_class: Any = AutoTokenizer
-    model_class: Any = AutoModelForCausalLM
+    model_class: Any = AutoModelForSeq2SeqLM if kind == "seq2seq" else AutoModelForCausalLM
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
         tokenizer = tokenizer_class.from_pretrained(folder, **local)

@@ -15,6 +15,10 @@ _NONE = type(None)
 _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "generate": ((int,), "a whole number"),
     "continuation": ((str, _NONE), "a text"),
+    "src_lang": ((str, _NONE), "the code of a language"),
+    "tgt_lang": ((str, _NONE), "the code of a language"),
+    "prefix": ((str, _NONE), "a text"),
+    "max_length": ((int, _NONE), "a whole number"),
     "target": ((str, int, _NONE), "all, last, an index or a word"),
     "chat": ((bool,), "true or false"),
     "specials": ((str,), "pinned or candidate"),
@@ -85,6 +89,14 @@ class Options:
     """The seed of the random control."""
     ig_steps: int = 100
     """Steps of the integral of integrated gradients."""
+    src_lang: str | None = None
+    """The language of the source, for translation models that know several."""
+    tgt_lang: str | None = None
+    """The language of the translation, for such models."""
+    prefix: str | None = None
+    """A text before the source that tells a model what to do (T5); its tokens are pinned."""
+    max_length: int | None = None
+    """No translation has more tokens than this."""
 
     def __post_init__(self) -> None:
         for name, (kinds, words) in _TYPES.items():
@@ -103,6 +115,7 @@ class Options:
         at_least_one = {
             "generate": self.generate,
             "max_size": self.max_size,
+            "max_length": self.max_length,
             "max_evaluations": self.max_evaluations,
             "ig_steps": self.ig_steps,
             "beam": self.beam,

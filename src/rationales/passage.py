@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rationales.context import Token
+from rationales.context import Context, Token, causal_context, seq2seq_context
 from rationales.errors import RationalesError
 from rationales.options import Options
 
@@ -23,10 +23,14 @@ _SENTINEL = "\N{SNOWMAN}rationales\N{SNOWMAN}"
 
 @dataclass(frozen=True)
 class Passage:
-    """Tokens with the ones that are pinned, and where a forced continuation begins."""
+    """Tokens with the ones that are pinned, and where a continuation or translation begins.
+
+    In a translation, the first tokens are ``source`` source tokens.
+    """
 
     tokens: tuple[Token, ...]
     start: int
+    source: int = 0
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -36,13 +40,19 @@ class Passage:
     def pinned(self) -> frozenset[int]:
         return frozenset(token.index for token in self.tokens if token.pinned)
 
+    def context(self, target: int) -> Context:
+        """The context of the token at index ``target``."""
+        if self.source:
+            return seq2seq_context(self.ids, target, self.pinned, self.source)
+        return causal_context(self.ids, target, self.pinned)
+
 
 def encode(tokenizer: Tokenizer, text: str, options: Options) -> Passage:
     """The passage of a text, wrapped and continued as the options say."""
     if not text.strip():
         raise RationalesError("the text is empty: give at least one word")
-    _check_unicode(text)
-    _check_unicode(options.continuation or "")
+    check_unicode(text)
+    check_unicode(options.continuation or "")
     if options.chat:
         ids, pinned = _encode_chat(tokenizer, text)
         prompt = _chat(tokenizer, text)
@@ -104,8 +114,8 @@ def alternative_id(tokenizer: Tokenizer, text: str) -> int:
 
 def prefix_ids(tokenizer: Tokenizer, text: str = "a") -> list[int]:
     """The special tokens that the tokenizer puts before a text (a beginning of sequence)."""
-    plain = _ids(tokenizer, text, specials=False)
-    whole = _ids(tokenizer, text, specials=True)
+    plain = token_ids(tokenizer, text, specials=False)
+    whole = token_ids(tokenizer, text, specials=True)
     for before in range(len(whole) - len(plain) + 1):
         if whole[before : before + len(plain)] == plain:
             return whole[:before]
@@ -172,7 +182,7 @@ def _encode_plain(tokenizer: Tokenizer, text: str, pin: bool) -> tuple[list[int]
     """
     before = prefix_ids(tokenizer, text)
     pinned = frozenset(range(len(before))) if pin else frozenset()
-    return before + _ids(tokenizer, text, specials=False), pinned
+    return before + token_ids(tokenizer, text, specials=False), pinned
 
 
 def _encode_chat(tokenizer: Tokenizer, text: str) -> tuple[list[int], frozenset[int]]:
@@ -180,7 +190,7 @@ def _encode_chat(tokenizer: Tokenizer, text: str) -> tuple[list[int], frozenset[
     rendered, frame = _chat(tokenizer, text), _chat(tokenizer, _SENTINEL)
     prefix, _, suffix = frame.partition(_SENTINEL)
     content = rendered[len(prefix) : len(rendered) - len(suffix)]
-    ids = _ids(tokenizer, rendered, specials=False)
+    ids = token_ids(tokenizer, rendered, specials=False)
     texts = token_texts(tokenizer, ids)
     end = len("".join(texts)) - len(suffix)
     start = end - len(content)
@@ -217,14 +227,14 @@ def _continuation_ids(tokenizer: Tokenizer, prompt: str, continuation: str) -> l
     into one token, a line break, which merges with next to nothing, stands in for the prompt.
     """
     for before in (prompt, "\n"):
-        together = _ids(tokenizer, before + continuation, specials=False)
-        alone = _ids(tokenizer, before, specials=False)
+        together = token_ids(tokenizer, before + continuation, specials=False)
+        alone = token_ids(tokenizer, before, specials=False)
         if together[: len(alone)] == alone and len(together) > len(alone):
             return together[len(alone) :]
-    return _ids(tokenizer, continuation, specials=False)
+    return token_ids(tokenizer, continuation, specials=False)
 
 
-def _check_unicode(text: str) -> None:
+def check_unicode(text: str) -> None:
     """Refuse what is no text: bytes of a command line that are not UTF-8 arrive as surrogates."""
     try:
         text.encode()
@@ -234,7 +244,7 @@ def _check_unicode(text: str) -> None:
         ) from error
 
 
-def _ids(tokenizer: Tokenizer, text: str, specials: bool) -> list[int]:
+def token_ids(tokenizer: Tokenizer, text: str, specials: bool) -> list[int]:
     return list(tokenizer(text, add_special_tokens=specials, verbose=False)["input_ids"])
 
 

@@ -95,15 +95,29 @@ class Rationale:
 
     @property
     def text(self) -> str:
-        """The kept tokens in text order, with an ellipsis for each gap between them."""
+        """The kept tokens in text order, with an ellipsis for each gap between them.
+
+        In a translation, an arrow parts those of the source from those of the target.
+        """
         if not self.tokens and self.indices:
             raise RationalesError("this rationale has no texts: it was searched on bare token ids")
-        pieces: list[str] = []
-        for before, index in zip([None, *sorted(self.indices)], sorted(self.indices), strict=False):
-            if before is not None and index != before + 1:
-                pieces.append(" …" if self.tokens[index].text[:1].isspace() else " … ")
-            pieces.append(self.tokens[index].text)
-        return "".join(pieces).strip()
+        return " → ".join(self.texts)
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of the kept tokens of each side; one text if there are no sides."""
+        return [_joined([self.tokens[i] for i in group]) for group in self.by_side]
+
+    @property
+    def by_side(self) -> list[list[int]]:
+        """The kept indices in text order: in one list, or one of the source and one of the target.
+
+        Which it is, the tokens tell: those of a translation have sides.
+        """
+        kept = sorted(self.indices)
+        if not any(token.side for token in self.tokens):
+            return [kept]
+        return [[i for i in kept if self.tokens[i].side == side] for side in ("source", "target")]
 
 
 @dataclass(frozen=True)
@@ -256,13 +270,26 @@ class Explanation:
         )
 
 
+def _joined(tokens: Sequence[Token]) -> str:
+    """The texts of these tokens, with an ellipsis for each gap between them."""
+    pieces: list[str] = []
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if before is not None and token.index != before.index + 1:
+            pieces.append(" …" if token.text[:1].isspace() else " … ")
+        pieces.append(token.text)
+    return "".join(pieces).strip()
+
+
 def _token_to_dict(token: Token) -> dict[str, Any]:
     data: dict[str, Any] = {"index": token.index, "id": token.id, "text": token.text}
-    return data | {"pinned": True} if token.pinned else data
+    if token.pinned:
+        data["pinned"] = True
+    return data | {"side": token.side} if token.side else data
 
 
 def _token_from_dict(data: dict[str, Any]) -> Token:
-    return Token(data["index"], data["id"], data["text"], data.get("pinned", False))
+    pinned, side = data.get("pinned", False), data.get("side")
+    return Token(data["index"], data["id"], data["text"], pinned, side)
 
 
 def _rationale_to_dict(rationale: Rationale) -> dict[str, Any]:

@@ -8,7 +8,8 @@ Units are made of whole tokens, and of whole words or sentences as far as the to
 
 Spaces and line breaks go with what follows them, or with what precedes them at the end. A later
 byte of a split character, a token without text, goes with the token before it. Pinned tokens are in
-no unit, and what they separate is never one unit: the text on either side is read by itself.
+no unit, and what they separate is never one unit: the text on either side is read by itself. So
+are the source and the target of a translation.
 
 Words are those of Unicode's word segmentation (UAX #29), which needs no dictionary: "don't" and
 "l'eau" are one word each; a Chinese character or a hiragana is a word, and so is a cluster of Thai,
@@ -43,7 +44,7 @@ def group(tokens: Sequence[Token], unit: Unit, language: str = "en") -> tuple[tu
         return tuple((token.index,) for token in tokens if not token.pinned)
     return tuple(
         tuple(indices)
-        for pinned, run in groupby(tokens, key=lambda token: token.pinned)
+        for (pinned, _), run in groupby(tokens, key=lambda token: (token.pinned, token.side))
         if not pinned
         for indices in _group_run(list(run), unit, language)
     )

@@ -17,6 +17,7 @@ from rationales.cli import experiment as experiment_commands
 from rationales.cli import explain as explain_command
 from rationales.cli import measure as measure_command
 from rationales.cli import model as model_commands
+from rationales.cli import translate as translate_command
 from rationales.errors import RationalesError
 
 app = typer.Typer(
@@ -28,6 +29,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("explain", epilog=explain_command.EXAMPLES)(explain_command.explain)
+app.command("translate", epilog=translate_command.EXAMPLES)(translate_command.translate)
 app.add_typer(model_commands.app, name="model")
 compat_commands.app.command("measure", epilog=measure_command.EXAMPLES)(measure_command.measure)
 app.add_typer(compat_commands.app, name="compat")

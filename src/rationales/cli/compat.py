@@ -65,6 +65,14 @@ def train(  # a command's parameters are its options: they become a dataclass at
             rich_help_panel=_WHAT,
         ),
     ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Go on from an adapter of the same model, with other options or texts.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
     distribution: Annotated[
         str,
         typer.Option(
@@ -186,6 +194,7 @@ def train(  # a command's parameters are its options: they become a dataclass at
         texts=tuple(text),
         out=out,
         model=model,
+        start=start,
         distribution=distribution,
         mixture=mixture,
         loss=loss,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rationales.cli import experiment_translation as translation_commands
 from rationales.cli.progress import Bar
 from rationales.errors import RationalesError
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from rationales.explainer import Explainer
 
 app = typer.Typer(help="Run an experiment of the paper.", no_args_is_help=True)
+
+app.add_typer(translation_commands.app, name="translation")
 
 ALL = ("majority", "the", "agreement", "lambada", "efficiency")
 """What ``rationales experiment all`` runs, in this order."""
@@ -232,7 +235,7 @@ def _load(model: str | None, adapter: str | None, bar: Bar) -> Explainer:
     from rationales.explainer import load
 
     bar.update("loading the model", 0, None)
-    return load(model, adapter=adapter, progress=bar.stage)
+    return load(model, adapter=adapter, progress=bar.stage, kind="causal")
 
 
 def _check_data(names: list[str]) -> None:

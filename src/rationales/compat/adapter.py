@@ -63,6 +63,17 @@ def read_record(folder: str | Path) -> dict[str, Any]:
     return dict(record)
 
 
+def check_base(model: PreTrainedModel, record: dict[str, Any], folder: str | Path) -> None:
+    """Raise if the adapter in this folder, with this record, is that of another model."""
+    base = record["base"]
+    dtype = str(model.dtype).removeprefix("torch.")
+    if base["fingerprints"].get(dtype) != fingerprint(model):
+        raise RationalesError(
+            f"the adapter in {folder} was trained for {base.get('name', 'another model')}, "
+            f"not for this {model.config.model_type} model: leave it out, or train one for it"
+        )
+
+
 def load_adapter(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
     """A copy of the model with the adapter merged into its weights; the model stays as it is.
 
@@ -73,13 +84,7 @@ def load_adapter(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
         raise RationalesError(
             f"{folder} holds no {WEIGHTS}: if all weights were trained, give it as --model"
         )
-    base = record["base"]
-    dtype = str(model.dtype).removeprefix("torch.")
-    if base["fingerprints"].get(dtype) != fingerprint(model):
-        raise RationalesError(
-            f"the adapter in {folder} was trained for {base.get('name', 'another model')}, "
-            f"not for this {model.config.model_type} model: leave it out, or train one for it"
-        )
+    check_base(model, record, folder)
     from peft import PeftModel  # here, as it takes a second that a mere record need not
 
     merged: Any = copy.deepcopy(model).to(torch.float32)  # type: ignore[arg-type]  # what an adapter adds is lost in fewer bits

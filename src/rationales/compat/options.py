@@ -30,6 +30,8 @@ class TrainOptions:
     """The folder of the run: its checkpoints, then its result."""
     model: str | None = None
     """A name as ``load_model`` takes it; the default model if left out."""
+    start: str | Path | None = None
+    """The folder of an adapter to go on from; from nothing if left out."""
     distribution: str = "log-uniform-length"
     mixture: float = 0.5
     """With this probability a context is incomplete, otherwise full."""
@@ -76,6 +78,8 @@ class TrainOptions:
         for name in ("lora_rank", "batch", "micro_batch", "steps", "self_rows", "checkpoint_every"):
             _at_least(name, getattr(self, name), 1)
         _at_least("length", self.length, 2)
+        if self.start is not None and self.method != "lora":
+            raise RationalesError("start is an adapter: it goes with the method lora")
         for name in ("mixture", "self_share", "warmup"):
             if not 0 <= getattr(self, name) <= 1:
                 raise RationalesError(f"{name} is a share from 0 to 1, not {getattr(self, name)}")
@@ -128,6 +132,8 @@ class TrainOptions:
         }
         if self.own_share:
             record["self_rows"] = self.self_rows
+        if self.start is not None:
+            record["start"] = Path(self.start).name
         return record | {"seed": self.seed, "dtype": self.dtype}
 
     def command(self, model: str, files: Sequence[str]) -> str:

@@ -47,10 +47,11 @@ class State:
 
 
 class RunFolder:
-    """The folder of one run, open for one process at a time."""
+    """The folder of one run, open for one process at a time; ``record``: the file of its record."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, record: str = RECORD) -> None:
         self.path = Path(path).expanduser()
+        self._record = record
         self._checkpoints = self.path / CHECKPOINTS
         self._last_saved: Path | None = None
 
@@ -75,7 +76,7 @@ class RunFolder:
     def record(self) -> dict[str, Any] | None:
         """The record of the run if it is finished, else None."""
         try:
-            record = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
+            record = json.loads((self.path / self._record).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
         return record if isinstance(record, dict) else None
@@ -134,7 +135,7 @@ class RunFolder:
             work = Path(tempfile.mkdtemp(prefix=".result.", dir=self.path))
             try:
                 yield work
-                for file in sorted(work.iterdir(), key=lambda file: file.name == RECORD):
+                for file in sorted(work.iterdir(), key=lambda file: file.name == self._record):
                     file.chmod(0o644)
                     file.replace(self.path / file.name)
             finally:
@@ -174,7 +175,7 @@ class RunFolder:
         with self._writing("the run"):
             # Only what a run wrote is removed: the folder may hold things of the user's own.
             written = (self.record() or {}).get("files", [])
-            for name in (RECORD, SAMPLES, RUN, *written):
+            for name in (self._record, SAMPLES, RUN, *written):
                 (self.path / Path(name).name).unlink(missing_ok=True)
             if self._checkpoints.exists():
                 shutil.rmtree(self._checkpoints)

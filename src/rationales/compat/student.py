@@ -19,6 +19,7 @@ import torch
 from rationales.compat.adapter import WEIGHTS
 from rationales.compat.options import TrainOptions
 from rationales.compat.rows import generator
+from rationales.errors import RationalesError, first_line
 from rationales.passage import Tokenizer
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class LoraStudent:
             torch.manual_seed(generator(options.seed, "lora", 0).initial_seed())
             # No dropout of weights: in evaluation mode, what is dropped is words.
             self.module = get_peft_model(model.requires_grad_(False), config).eval()
+        if options.start is not None:
+            _go_on_from(self.module, Path(options.start), options)
 
     @contextmanager
     def teacher(self) -> Iterator[torch.nn.Module]:
@@ -86,6 +89,27 @@ class LoraStudent:
         config |= {"base_model_name_or_path": name, "inference_mode": True}
         text = json.dumps(config, indent=2, sort_keys=True, default=sorted)  # sets
         (folder / "adapter_config.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _go_on_from(module: Any, folder: Path, options: TrainOptions) -> None:
+    """Give the module the weights of an adapter that was trained before."""
+    from peft import set_peft_model_state_dict
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        weights = load_file(folder / WEIGHTS)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise RationalesError(f"cannot start from {folder}: {first_line(error)}") from error
+    shape = (config.get("r"), config.get("lora_alpha"))
+    if shape != (options.lora_rank, options.lora_alpha):
+        raise RationalesError(
+            f"the adapter in {folder} has rank {shape[0]} and alpha {shape[1]}: "
+            "give the same with --lora-rank and --lora-alpha"
+        )
+    floats = {name: weight.float() for name, weight in weights.items()}
+    set_peft_model_state_dict(module, floats)
 
 
 class FullStudent:

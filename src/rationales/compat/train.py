@@ -22,7 +22,7 @@ import torch
 from accelerate import Accelerator
 
 import rationales
-from rationales.compat.adapter import RECORD, fingerprints
+from rationales.compat.adapter import RECORD, WEIGHTS, check_base, fingerprints, read_record
 from rationales.compat.inputs import check_model
 from rationales.compat.learner import Learner, StepReport
 from rationales.compat.options import SELF, TrainOptions
@@ -105,7 +105,7 @@ def train(
                 **identity,
                 **learner.summary(),
                 "data": _data(files, rows),
-                "versions": _versions(),
+                "versions": versions("torch", "transformers", "peft", "accelerate"),
             }
             if is_main:
                 with run.finishing() as folder:
@@ -125,8 +125,21 @@ def _identity(loaded: LoadedModel, files: list[TextFile], options: TrainOptions)
         "format": _FORMAT,
         "base": {"name": name, "fingerprints": fingerprints(loaded.model)},
         "options": options.recorded(),
+        **({"start": _start(loaded, options.start)} if options.start is not None else {}),
         "data": [{"name": file.name, "sha256": file.sha256} for file in files],
     }
+
+
+def _start(loaded: LoadedModel, folder: str | Path) -> dict[str, Any]:
+    """Which adapter a run goes on from, and how that one came about."""
+    record = read_record(folder)
+    check_base(loaded.model, record, folder)
+    try:
+        digest = hashlib.sha256((Path(folder) / WEIGHTS).read_bytes()).hexdigest()
+    except OSError as error:
+        raise RationalesError(f"cannot start from {folder}: {error.strerror or error}") from error
+    kept = ("command", "start", "steps", "tokens", "seconds", "loss", "data")
+    return {"sha256": digest, **{name: record[name] for name in kept if name in record}}
 
 
 def _public_name(name: str | None) -> str:
@@ -187,10 +200,10 @@ def _data(files: list[TextFile], rows: Rows) -> list[dict[str, Any]]:
     return data
 
 
-def _versions() -> dict[str, str]:
+def versions(*packages: str) -> dict[str, str]:
     """The versions of what a run depends on."""
-    versions = {"python": platform.python_version(), "rationales": rationales.__version__}
-    for name in ("torch", "transformers", "peft", "accelerate"):
+    found = {"python": platform.python_version(), "rationales": rationales.__version__}
+    for name in packages:
         with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions
+            found[name] = version(name)
+    return found

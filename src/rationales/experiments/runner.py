@@ -109,8 +109,7 @@ def _of_task(
 
     def search(context: Context) -> Search:
         size = options.max_size if task.added is None else len(context.required) + task.added
-        means = Means(ranker, hints_for(task.explainer, context) if options.fast else None)
-        return make_search(context, options.change(max_size=size), means)
+        return make_search(context, options.change(max_size=size), Means(ranker))
 
     yield from rationalize_all(contexts, scorer, search)
 
@@ -145,17 +144,6 @@ def _pruned(
         shrinkable, task.explainer.scorer, lambda context: prune(context, by_context[context])
     ):
         yield name, replace(rationale, predicted=found[name].predicted)
-
-
-def hints_for(
-    explainer: Explainer, context: Context
-) -> Callable[[Context], Sequence[float]] | None:
-    """What the shortlist of fast search is helped by, if the model can be looked into."""
-    if explainer.model is None:
-        return None
-    from rationales.ranking.attention import PassageAttention
-
-    return PassageAttention(explainer.model, context.ids).rank
 
 
 def _found(rationale: Rationale) -> Line:

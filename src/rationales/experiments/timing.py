@@ -12,9 +12,9 @@ from rationales.context import Context, causal_context
 from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.experiments.lines import Line, Lines, Pace, Progress
-from rationales.experiments.runner import Endless, hints_for, rationalize_all
+from rationales.experiments.runner import Endless, rationalize_all
 from rationales.explainer import Explainer
-from rationales.methods import Means, make_search
+from rationales.methods import make_search
 from rationales.options import Options
 from rationales.passage import prefix_ids
 from rationales.scoring.adapted import AdaptedScorer
@@ -112,8 +112,7 @@ def _cost(explainer: Explainer, search: Timed) -> Line:
     judge = Endless(scorer) if search.endless else scorer
 
     def start(context: Context) -> Search:
-        hints = hints_for(explainer, context) if options.fast else None
-        return make_search(context, options, Means(hints=hints))
+        return make_search(context, options)
 
     began = time.perf_counter()
     [(_, rationale)] = rationalize_all({"": search.context}, judge, start)

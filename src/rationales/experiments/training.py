@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from safetensors import safe_open
@@ -24,6 +24,7 @@ from safetensors.torch import load_model, save_model
 from rationales.compat.inputs import MaskedPass
 from rationales.compat.rows import generator
 from rationales.compat.run import RunFolder, State
+from rationales.compat.student import trained_weights
 from rationales.compat.subsets import Distribution
 from rationales.errors import RationalesError
 from rationales.experiments.folder import PARTS, ExperimentFolder
@@ -51,12 +52,45 @@ class Schedule:
     """The share of the steps over which the rate falls to zero in the end."""
     checkpoint_every: int = 250
 
-    def rate(self, step: int) -> float:
+    def fraction(self, step: int, seconds: float) -> float:
+        """How much of the training is done after so many steps."""
+        return step / self.steps
+
+    def rate(self, step: int, seconds: float = 0.0) -> float:
         """The learning rate of a step, counted from 0."""
-        number = step + 1
-        rate = min(number / self.warmup, math.sqrt(self.warmup / number))
         left = (self.steps - step) / max(1.0, self.cooldown * self.steps)
-        return self.learning_rate * rate * min(1.0, left)
+        return self.learning_rate * inverse_square_root(step, self.warmup) * min(1.0, left)
+
+
+class Plan(Protocol):
+    """How long a model learns, and how fast at which time."""
+
+    @property
+    def checkpoint_every(self) -> int:
+        """Steps between checkpoints."""
+        ...
+
+    def fraction(self, step: int, seconds: float) -> float:
+        """How much of the training is done after so many steps and seconds: 1 in the end."""
+        ...
+
+    def rate(self, step: int, seconds: float) -> float:
+        """The learning rate of a step, counted from 0, that begins after so many seconds."""
+        ...
+
+
+class Learned(NamedTuple):
+    """How many steps a model has learned for, in how many seconds, and the loss of the last one."""
+
+    steps: int
+    seconds: float
+    loss: float
+
+
+def inverse_square_root(step: int, warmup: int) -> float:
+    """The share of the highest rate that a step, counted from 0, learns at."""
+    number = step + 1
+    return min(number / warmup, math.sqrt(warmup / number))
 
 
 @dataclass(frozen=True)
@@ -104,26 +138,32 @@ def untrained_gpt2(config: GPT2Config, seed: int) -> PreTrainedModel:
     return model
 
 
-def _train(
-    model: PreTrainedModel, task: Task, schedule: Schedule, checkpoints: Path, progress: Progress
-) -> float:
-    """The seconds of the training, from the last checkpoint on if there is one."""
-    checkpoints.mkdir(parents=True, exist_ok=True)
-    run = RunFolder(checkpoints)
-    masked_pass = MaskedPass(model)
-    weights = dict(model.named_parameters())
+def learn(
+    model: PreTrainedModel,
+    loss_of: Callable[[int], torch.Tensor],
+    plan: Plan,
+    run: RunFolder,
+    on_step: Callable[[int, float, float], None],
+) -> Learned:
+    """How long the training was, from the last checkpoint on if there is one.
+
+    ``loss_of`` gives the loss of a step, counted from 0, as a function of its number alone;
+    ``on_step`` hears how many steps are done, in how many seconds, and the loss of the last one.
+    The time that it takes for itself is not counted.
+    """
+    weights = trained_weights(model)
     optimizer = torch.optim.Adam(weights.values(), betas=(0.9, 0.98))
-    first, seconds = 0, 0.0
+    step, seconds, value = 0, 0.0, math.nan
     if (state := run.load()) is not None:
         with torch.no_grad():
             for name, weight in weights.items():
                 weight.copy_(state.weights[name])
         optimizer.load_state_dict(state.optimizer)
-        first, seconds = state.step, state.seconds
+        step, seconds, value = state.step, state.seconds, state.losses[-1]
     model.train()  # weights are dropped, if the model's configuration says so
-    began = time.monotonic() - seconds
-    for step in range(first, schedule.steps):
-        loss = _loss(model, masked_pass, task, schedule.batch, step)
+    while plan.fraction(step, seconds) < 1:
+        began = time.monotonic()
+        loss = loss_of(step)
         value = float(loss.detach())
         if not math.isfinite(value):
             raise RationalesError(f"the loss is {value} at step {step + 1}: take another --seed")
@@ -131,17 +171,33 @@ def _train(
         loss.backward()  # type: ignore[no-untyped-call]  # torch
         torch.nn.utils.clip_grad_norm_(weights.values(), _LONGEST_GRADIENT)
         for group in optimizer.param_groups:
-            group["lr"] = schedule.rate(step)
+            group["lr"] = plan.rate(step, seconds)
         optimizer.step()
-        done, seconds = step + 1, time.monotonic() - began
-        if done % schedule.checkpoint_every == 0:
+        step, seconds = step + 1, seconds + time.monotonic() - began
+        if step % plan.checkpoint_every == 0 or plan.fraction(step, seconds) >= 1:
             kept = {name: weight.detach() for name, weight in weights.items()}
-            run.save(State(done, seconds, [value], kept, optimizer.state_dict()))
-        left = seconds / done * (schedule.steps - done)
-        note = f"loss {value:.3f} · {left // 60:.0f}:{left % 60:02.0f} left"
-        progress(f"training {task.name}", done, schedule.steps, note)
+            run.save(State(step, seconds, [value], kept, optimizer.state_dict()))
+        on_step(step, seconds, value)
     model.train(False)
-    return seconds
+    return Learned(step, seconds, value)
+
+
+def _train(
+    model: PreTrainedModel, task: Task, schedule: Schedule, checkpoints: Path, progress: Progress
+) -> float:
+    """The seconds of the training, from the last checkpoint on if there is one."""
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    masked_pass = MaskedPass(model)
+
+    def tell(done: int, seconds: float, loss: float) -> None:
+        left = seconds / done * (schedule.steps - done)
+        note = f"loss {loss:.3f} · {left // 60:.0f}:{left % 60:02.0f} left"
+        progress(f"training {task.name}", done, schedule.steps, note)
+
+    def loss_of(step: int) -> torch.Tensor:
+        return _loss(model, masked_pass, task, schedule.batch, step)
+
+    return learn(model, loss_of, schedule, RunFolder(checkpoints), tell).seconds
 
 
 def _loss(

@@ -18,7 +18,6 @@ import torch
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.ranking.inside import (
-    accepts,
     as_list,
     at_rest,
     eager_attention,
@@ -68,67 +67,12 @@ class AttentionRollout:
         return as_list(row)
 
 
-class PassageAttention:
-    """The attention of all layers alike, for many targets of one text: a hint, not a baseline.
-
-    One pass over the text serves all targets, as long as its weights, layers × heads × t², are not
-    too many; in a longer text, each target has a pass whose last position alone gives weights.
-    """
-
-    def __init__(self, model: Any, ids: tuple[int, ...]) -> None:
-        self._model = model
-        self._ids = ids
-        self._rows: torch.Tensor | None = None
-
-    def rank(self, context: Context) -> list[float]:
-        """The weights of the last position, averaged over heads and layers; zeros if unknown."""
-        place = len(context.ids) - 1
-        try:
-            if self._weights() > _WEIGHTS_AT_ONCE:
-                return as_list(_last_row(self._model, context.ids))
-            if self._rows is None:
-                self._rows = _layers(self._model, Context(self._ids, target_id=0)).mean(dim=0)
-            return as_list(self._rows[place, : place + 1])
-        except RationalesError:  # a model that shows no weights: any order is as good as another
-            return [0.0] * len(context.ids)
-
-    def _weights(self) -> int:
-        config = self._model.config.get_text_config(decoder=True)
-        heads = getattr(config, "num_attention_heads", 0) * getattr(config, "num_hidden_layers", 0)
-        return int(heads) * len(self._ids) ** 2
-
-
-_WEIGHTS_AT_ONCE = 2**26
-
-
-def _last_row(model: Any, ids: tuple[int, ...]) -> torch.Tensor:
-    """The weights of the last position, averaged over heads and layers, in little memory."""
-    if len(ids) == 1 or not accepts(model, "position_ids"):
-        return _layers(model, Context(ids, target_id=0))[:, -1].mean(dim=0)
-    tokens = input_ids(model, ids)
-    with torch.no_grad(), at_rest(model):
-        first = forward_arguments(model, 1, len(ids) - 1) | {"use_cache": True}
-        past = model(input_ids=tokens[:, :-1], **first).past_key_values
-        last = forward_arguments(model, 1, len(ids)) | {"use_cache": True}
-        last["position_ids"] = last["position_ids"][:, -1:]
-        with eager_attention(model):
-            weights = model(
-                input_ids=tokens[:, -1:], past_key_values=past, output_attentions=True, **last
-            ).attentions
-    return _averaged(model, weights)[:, -1].mean(dim=0)
-
-
 def _layers(model: Any, context: Context) -> torch.Tensor:
     """The attention weights averaged over heads: (layers, t, t), on the CPU."""
     with torch.no_grad(), at_rest(model), eager_attention(model):
         ids = input_ids(model, context.ids)
         arguments = forward_arguments(model, *ids.shape)
         weights = model(input_ids=ids, output_attentions=True, **arguments).attentions
-    return _averaged(model, weights)
-
-
-def _averaged(model: Any, weights: Any) -> torch.Tensor:
-    """The weights of each layer averaged over its heads."""
     if not weights or any(layer is None for layer in weights):
         raise RationalesError(
             f"{type(model).__name__} returns no attention weights; "

@@ -51,7 +51,10 @@ class RankingOptions:
 def make_ranker(
     name: str, model: Any | None = None, options: RankingOptions | None = None
 ) -> Ranker:
-    """The ranker of this name over a causal Hugging Face model, or over none (a black box)."""
+    """The ranker of this name over a Hugging Face model, or over none (a black box).
+
+    The model is a causal language model or an encoder–decoder.
+    """
     options = options or RankingOptions()
     if name not in RANKERS:
         raise RationalesError(f"unknown ranking method {name!r}; choose from {', '.join(RANKERS)}")
@@ -69,10 +72,10 @@ def make_ranker(
             f"{name} looks inside the model; "
             f"a black box has greedy, exhaustive, {', '.join(BLACK_BOX_RANKERS)}"
         )
-    if getattr(model.config, "is_encoder_decoder", False):
+    if name == "attention-rollout" and getattr(model.config, "is_encoder_decoder", False):
         raise RationalesError(
-            f"{name} reads a causal language model, and {type(model).__name__} is an "
-            f"encoder-decoder; use {' or '.join(BLACK_BOX_RANKERS)}"
+            f"attention-rollout follows one stack of layers, and {type(model).__name__} is an "
+            "encoder–decoder; use last-attention or all-attention"
         )
     return _looking_inside(name, model, options)
 
@@ -82,6 +85,12 @@ def _looking_inside(name: str, model: Any, options: RankingOptions) -> Ranker:
     # Imported here: these load torch, which naming a method (``--help``) must not.
     from rationales.ranking import attention, gradients
 
+    if name in ("last-attention", "all-attention") and getattr(
+        model.config, "is_encoder_decoder", False
+    ):
+        from rationales.ranking.seq2seq import SidesAttention
+
+        return SidesAttention(model, all_layers=name == "all-attention")
     makers: dict[str, Callable[[], Ranker]] = {
         "gradient-norm": lambda: gradients.GradientNorm(model),
         "gradient-x-embedding": lambda: gradients.GradientTimesEmbedding(model, options.absolute),

@@ -100,6 +100,10 @@ def _attribute(
     model: Any, context: Context, method: Callable[[LogProbability, torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
     """The method's attribution to each token and dimension: (length, dimensions), on the CPU."""
+    if getattr(model.config, "is_encoder_decoder", False):
+        from rationales.ranking import seq2seq
+
+        return seq2seq.attribute(model, context, method)
     if not accepts(model, "inputs_embeds"):
         raise RationalesError(
             f"{type(model).__name__} takes no inputs_embeds, which the gradient methods need; "

@@ -28,12 +28,19 @@ def show(explanation: Explanation, *, steps: bool = False, console: Console | No
         text = visible(explanation.tokens[index].text)
         console.print(Text(f"token {index} {text!r} has nothing before it: unexplainable"))
     if explanation.rationales:
-        console.print(table(explanation))
+        console.print(_overview(explanation, console.width))
         console.print(legend(explanation))
     if steps:
         for rationale in explanation:
             console.print()
             console.print(steps_table(rationale))
+
+
+def _overview(explanation: Explanation, width: int) -> Table:
+    """All targets at a glance: a matrix for a translation, if it fits in, else the texts."""
+    from rationales.render.matrix import matrix
+
+    return matrix(explanation, width) or table(explanation)
 
 
 def header(explanation: Explanation) -> Text:
@@ -80,16 +87,21 @@ def table(explanation: Explanation) -> Table:
     grid.add_column("size", justify="right", no_wrap=True)
     grid.add_column("context", overflow="fold")
     for rationale in explanation:
-        target = Text(label(rationale.target_text or ""), style=_verdict(rationale))
-        if rationale.predicted is False:
-            target.append("*", "bright_black")
-        grid.add_row(target, _size(rationale), highlighted(rationale))
+        grid.add_row(target(rationale), size(rationale), highlighted(rationale))
         for other in rationale.alternatives:
-            grid.add_row(Text("or", "bright_black"), _size(other), highlighted(other))
+            grid.add_row(Text("or", "bright_black"), size(other), highlighted(other))
     return grid
 
 
-def _size(rationale: Rationale) -> str:
+def target(rationale: Rationale) -> Text:
+    """The target in the colour of the verdict, with a mark if it is not the first choice."""
+    text = Text(label(rationale.target_text or ""), style=_verdict(rationale))
+    if rationale.predicted is False:
+        text.append("*", "bright_black")
+    return text
+
+
+def size(rationale: Rationale) -> str:
     """How many units were kept; with a mark where that is known to be the least."""
     size = len(rationale) if rationale.units is None else len(rationale.units)
     return f"{size}!" if rationale.optimal else str(size)

@@ -17,6 +17,14 @@ import torch
 from rationales.context import Context
 from rationales.errors import RationalesError, first_line
 from rationales.scoring import positions
+from rationales.scoring.logits import (
+    LOGITS_AT_ONCE,
+    is_out_of_memory,
+    read_scores,
+    refused,
+    smaller_batches,
+    weights_version,
+)
 from rationales.scoring.prefixes import Paths, PrefixStore
 from rationales.scoring.protocol import Query, Score
 
@@ -26,8 +34,6 @@ if TYPE_CHECKING:
 Evaluation = Literal["sparse", "masked"]
 
 DEFAULT_BATCH_TOKENS = 4096
-_LOGITS_AT_ONCE = 2**25
-"""Rows × vocabulary of one pass: with a token or two a row, the logits are most of the memory."""
 
 
 class _Shape(NamedTuple):
@@ -72,9 +78,9 @@ class CausalScorer:
                 raise
             except Exception as error:  # a family whose forward pass wants something of its own
                 why = f"fails the self-test ({first_line(error)})"
-                raise _refused(model, why) from error
+                raise refused(model, why) from error
         self._prefixes = self._shared_store() if share_prefixes and self._sparse else None
-        self._weights = _version(model) if self._prefixes is not None else 0
+        self._weights = weights_version(model) if self._prefixes is not None else 0
         self._lock = threading.Lock()  # of what is stored
         self.tokens = 0
 
@@ -117,7 +123,7 @@ class CausalScorer:
         self, store: PrefixStore, queries: dict[int, Query], scores: dict[int, Score]
     ) -> None:
         """Add the scores of these queries, if they have anything in common or stored."""
-        if (weights := _version(self.model)) != self._weights:
+        if (weights := weights_version(self.model)) != self._weights:
             store.clear()  # its states are those of other weights
             self._weights = weights
         while waiting := [place for place in queries if place not in scores]:
@@ -131,14 +137,14 @@ class CausalScorer:
                     if batch.asked is None:
                         continue
                     places = [waiting[which] for which in batch.asked]
-                    answers = _scores(logits, [queries[place][0] for place in places])
+                    answers = read_scores(logits, [queries[place][0] for place in places])
                 except BaseException as error:
                     # A place may have been given that nothing was written to: nothing stays.
                     held = store.clear()
                     if not isinstance(error, MemoryError | RuntimeError):
                         raise
                     # What was stored took memory too: one row alone is tried again without it.
-                    if not (held and len(batch.paths) == 1 and _is_out_of_memory(error)):
+                    if not (held and len(batch.paths) == 1 and is_out_of_memory(error)):
                         self._halve_batches(error, len(batch.paths), batch.length)
                     store.max_bytes //= 2
                     break
@@ -159,7 +165,7 @@ class CausalScorer:
 
     def _rows(self, length: int) -> int:
         vocabulary = int(positions.text_config(self.model).vocab_size)
-        return max(1, min(self.batch_tokens // max(1, length), _LOGITS_AT_ONCE // vocabulary))
+        return max(1, min(self.batch_tokens // max(1, length), LOGITS_AT_ONCE // vocabulary))
 
     def _forward(self, queries: Sequence[Query], evaluation: Evaluation) -> list[Score]:
         """One forward pass over queries of the same shape."""
@@ -177,20 +183,11 @@ class CausalScorer:
                 mask[row, list(keep)] = 1
         logits = self._next_token(ids.to(device), places.to(device), mask.to(device))
         self.tokens += ids.numel()
-        return _scores(logits, [context for context, _ in queries])
+        return read_scores(logits, [context for context, _ in queries])
 
     def _halve_batches(self, error: Exception, rows: int, length: int) -> None:
         """Make later passes smaller, or give up if one row of this length is already too much."""
-        if not _is_out_of_memory(error):
-            raise error
-        if rows == 1:
-            raise RationalesError(
-                f"out of memory on a single subset of {length} tokens: "
-                "take a smaller model, a shorter text or --dtype bfloat16"
-            ) from error
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        self.batch_tokens = max(1, rows * length // 2)
+        self.batch_tokens = smaller_batches(error, rows, length)
 
     def _self_test(self) -> bool:
         """Whether sparse evaluation is exact; an error if masked evaluation is not.
@@ -200,7 +197,7 @@ class CausalScorer:
         """
         config = positions.text_config(self.model)
         if getattr(self.model, "_is_stateful", False):
-            raise _refused(self.model, "carries a recurrent state through every token")
+            raise refused(self.model, "carries a recurrent state through every token")
         limits = [n for n in (self._window, self.max_positions) if n is not None]
         length = max(4, min([12, *limits]))
         rng = torch.Generator().manual_seed(0)
@@ -224,12 +221,12 @@ class CausalScorer:
             )
         tolerance = self._tolerance
         if not torch.allclose(masked, ask(changed, places, mask), atol=tolerance, rtol=0):
-            raise _refused(self.model, "still reads tokens that the attention mask drops")
+            raise refused(self.model, "still reads tokens that the attention mask drops")
         compact, ones = ids[:, keep], torch.ones_like(ids[:, keep])
         if not self._next_token.controls_positions:
             closed_up = ask(compact, torch.arange(len(keep))[None], ones)
             if torch.allclose(masked, closed_up, atol=tolerance, rtol=0):
-                raise _refused(self.model, "moves kept tokens together when others are dropped")
+                raise refused(self.model, "moves kept tokens together when others are dropped")
             return False
         sparse = ask(compact, places[:, keep], ones)
         return torch.allclose(masked, sparse, atol=tolerance, rtol=0)
@@ -278,60 +275,8 @@ class CausalScorer:
                         ).log_softmax(-1)
                         if not torch.allclose(row, plain[0], atol=self._tolerance, rtol=0):
                             return None
-            _version(self.model)
+            weights_version(self.model)
         except Exception:  # a family that keeps its states in a way of its own
             return None
         store.clear()
         return store
-
-
-def _version(model: PreTrainedModel) -> int:
-    """A number that changes with the model's weights, if they are changed as torch would know."""
-    return hash(tuple((p.data_ptr(), p._version) for p in model.parameters()))
-
-
-def _scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score]:
-    """What the logits, (rows, vocabulary), say about the target of each row's context."""
-    targets = torch.tensor([context.target_id for context in contexts], device=logits.device)
-    best, predictions = logits.max(dim=-1)
-    wanted = logits.gather(1, targets[:, None])
-    # A rank of 1 is the argmax and no other, also among equals.
-    ranks = ((logits > wanted).sum(dim=-1) + 1).clamp(min=2)
-    ranks = torch.where(predictions == targets, 1, ranks)
-    asked = [
-        logits[row, list(context.asked)] if context.asked else wanted[row]
-        for row, context in enumerate(contexts)
-    ]
-    # log p = logit − log Σ exp(logit), in place: the logits are the largest tensor there is.
-    normalizer = logits.sub_(best[:, None]).exp_().sum(dim=-1).log_().add_(best)
-    if normalizer.isnan().any():  # a logit is NaN, or infinite: it overflowed
-        raise RationalesError(
-            "the model's probabilities are NaN: its weights may be damaged, "
-            "or the dtype too narrow (try --dtype float32)"
-        )
-    columns = (
-        (wanted[:, 0] - normalizer).tolist(),
-        predictions.tolist(),
-        (best - normalizer).tolist(),
-        ranks.tolist(),
-        [
-            tuple((values - normalizer[row]).tolist()) if context.asked else ()
-            for row, (context, values) in enumerate(zip(contexts, asked, strict=True))
-        ],
-    )
-    return [Score(*row) for row in zip(*columns, strict=True)]
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether the error says so; on a CPU or an Apple GPU, torch raises a plain RuntimeError."""
-    said = ("can't allocate memory", "not enough memory", "out of memory")
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
-        words in str(error) for words in said
-    )
-
-
-def _refused(model: PreTrainedModel, why: str) -> RationalesError:
-    return RationalesError(
-        f"{model.config.model_type} models are not supported: the model {why}, so its predictions "
-        "on a subset are not defined by an attention mask; wrap it in rationales.BlackBoxScorer"
-    )

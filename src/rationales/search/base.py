@@ -91,6 +91,10 @@ class Trail:
             units=(*required, *self.added) if context.units is not None else None,
         )
 
+    def followed(self, units: Units) -> bool:
+        """Whether the steps so far are the ones that lead to these units, one by one."""
+        return self.added == units and len(self._steps) == len(units) + 1
+
     def follow(self, units: Units) -> Search:
         """The rationale with exactly these units: their prefixes are scored to show the steps."""
         prefixes = [units[:size] for size in range(len(units) + 1)]

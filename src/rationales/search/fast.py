@@ -1,45 +1,47 @@
 """Greedy search that scores a shortlist: after the first step, most units are not worth a look.
 
-The first step scores S ∪ k for all k. Later ones score it for
+The first step scores S ∪ k for all k, then a few of the best at once. Later steps score S ∪ k for
 
 - the units whose last known gain is largest. The *gain* of k is what it raised the target's
   log-probability by over the subset it was last tried with; the log-probability would be stale;
 - the neighbours of what was added: the rest of a word, of a name, of a phrase, which may be worth
   nothing on its own and much together;
-- the units that the model attends to most, where it can be looked into;
 - those that were not tried for longest, so that each has its turn every now and then.
 
-Every few steps, units that the target is no less likely without are dropped again. A subset is only
-ever called sufficient on the strength of its own score.
+A search that grows large scores all units again. Every few steps, units that the target is no less
+likely without are dropped; in the end, all that is not needed. A subset is only ever called
+sufficient on the strength of its own score.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 
 from rationales.context import Context, Subset
 from rationales.scoring.protocol import Score
 from rationales.search.base import Search, Trail, Units, most_added
 from rationales.search.criterion import Criterion
 from rationales.search.greedy import best_candidates
-from rationales.search.prune import drop
+from rationales.search.prune import drop, prune
 
-Hints = Callable[[], Sequence[float]]
-"""An importance for each index of the context, asked for only if it is needed."""
+Found = Generator[list[Subset], list[Score], tuple[Units, Score]]
 
 
 @dataclass(frozen=True)
 class Shortlist:
     """How many units are scored in a step, and why these; how often units are dropped."""
 
-    by_gain: int = 5
+    by_gain: int = 4
     neighbours: int = 2
-    by_hint: int = 2
-    oldest: int = 3
-    drop_every: int = 5
+    oldest: int = 2
+    leaps: tuple[int, ...] = (2, 3, 4, 6)
+    """So many of the first step's best units are tried at once."""
+    refresh: tuple[int, ...] = (8, 16, 32)
+    """When a subset first has so many units, all others are scored."""
+    drop_every: int = 4
     """Steps between two after which units are dropped; 0: never."""
 
 
@@ -47,12 +49,11 @@ def fast(
     context: Context,
     criterion: Criterion | None = None,
     *,
-    hints: Hints | None = None,
     max_size: int | None = None,
     keep_candidates: int = 0,
     shortlist: Shortlist | None = None,
 ) -> Search:
-    """A rationale much as greedy search finds it, from fewer evaluations.
+    """A minimal rationale, found by a greedy search of far fewer evaluations.
 
     Unlike greedy search, a step that tries a sufficient subset takes it, even if another one raises
     the target's probability more.
@@ -60,7 +61,7 @@ def fast(
     shortlist = shortlist or Shortlist()
     trail = Trail(context, criterion)
     met, value = trail.criterion.met, trail.criterion.value
-    known = _Known(context, shortlist, hints)
+    known = _Known(context, shortlist)
     [score] = yield from trail.ask([()])
     trail.add((), score)
     added: Units = ()
@@ -70,26 +71,36 @@ def fast(
         step += 1
         units = known.choose(added)
         tried = [(*added, unit) for unit in units]
-        before = value(score)
         scores = yield from trail.ask(tried)
-        values = [value(each) for each in scores]
-        known.learn(units, values, before, step)
-        best = max(range(len(tried)), key=lambda i: (met(scores[i]), values[i], -i))
+        known.learn(units, [value(each) for each in scores], value(score), step)
+        best = max(range(len(tried)), key=lambda i: (met(scores[i]), value(scores[i]), -i))
         added, score = tried[best], scores[best]
         trail.add(added, score, best_candidates(tried, scores, keep_candidates))
-        if shortlist.drop_every and step % shortlist.drop_every == 0 and not met(score):
-            fewer, score = yield from _without_ballast(trail, added, score)
+        if step == 1 and not met(score):
+            added, score = yield from _leap(trail, known.best(limit), added, score)
+        elif shortlist.drop_every and step % shortlist.drop_every == 0 and not met(score):
+            fewer, of_fewer = yield from _without_ballast(trail, added, score)
             # A unit goes once: if it is added again it stays, or the search might never end.
             if not (gone := {*added} - {*fewer}) & dropped:
-                added, dropped = fewer, dropped | gone
-    if added != trail.added or dropped:
+                added, score, dropped = fewer, of_fewer, dropped | gone
+    if not trail.followed(added):
         yield from trail.follow(added)
-    return trail.rationale(stopped="max-size" if limit < len(context.choices) else None)
+    found = trail.rationale(stopped="max-size" if limit < len(context.choices) else None)
+    return (yield from prune(context, found, criterion))
 
 
-def _without_ballast(
-    trail: Trail, added: Units, score: Score
-) -> Generator[list[Subset], list[Score], tuple[Units, Score]]:
+def _leap(trail: Trail, leaps: Sequence[Units], added: Units, score: Score) -> Found:
+    """The smallest of the leaps that is enough, or else the best if it is better than what was."""
+    met, value = trail.criterion.met, trail.criterion.value
+    scores = yield from trail.ask(leaps)
+    pairs = list(zip(leaps, scores, strict=True))
+    for pair in pairs:
+        if met(pair[1]):
+            return pair
+    return max([(added, score), *pairs], key=lambda pair: value(pair[1]))
+
+
+def _without_ballast(trail: Trail, added: Units, score: Score) -> Found:
     """The best that is left, and its score, without units that make the target no more likely."""
     value = trail.criterion.value
     fewer = yield from drop(trail, added, lambda other: value(other) >= value(score))
@@ -97,15 +108,14 @@ def _without_ballast(
 
 
 class _Known:
-    """What is known of each unit: its last gain, when it was tried, and how it is hinted at."""
+    """What is known of each unit: what it was worth when it was last tried, and when that was."""
 
-    def __init__(self, context: Context, shortlist: Shortlist, hints: Hints | None) -> None:
+    def __init__(self, context: Context, shortlist: Shortlist) -> None:
         self._context = context
         self._shortlist = shortlist
-        self._hints = hints
-        self._hinted: list[Subset] | None = None
         self._gains: dict[Subset, float] = {}
         self._tried: dict[Subset, int] = {}
+        self._refresh = sorted(shortlist.refresh)
         self._place = {unit: place for place, unit in enumerate(context.choices)}
 
     def learn(
@@ -116,19 +126,25 @@ class _Known:
             self._gains[unit] = after - before if before > -math.inf else after
             self._tried[unit] = step
 
+    def best(self, limit: int) -> list[Units]:
+        """More and more of the best units together, the fewest first."""
+        ranked = tuple(sorted(self._gains, key=lambda unit: -self._gains[unit]))
+        return [ranked[:n] for n in sorted(self._shortlist.leaps) if n <= min(limit, len(ranked))]
+
     def choose(self, added: Units) -> list[Subset]:
         """The units worth scoring, in text order: all of them at first, then a shortlist."""
         left = [unit for unit in self._context.choices if unit not in added]
-        if not self._gains:
+        if not self._gains or (self._refresh and len(added) >= self._refresh[0]):
+            self._refresh = [size for size in self._refresh if size > len(added)]
             return left
-        wanted = self._shortlist
         by_gain = sorted(left, key=lambda unit: -self._gains[unit])
-        chosen: dict[Subset, None] = dict.fromkeys(by_gain[: wanted.by_gain])
-        open_to = {*left}
+        by_age = sorted(by_gain, key=lambda unit: self._tried[unit])
+        wanted, open_to = self._shortlist, {*left}
+        chosen: dict[Subset, None] = {}
         for source, places in (
+            (by_gain, wanted.by_gain),
             (self._neighbours(added), wanted.neighbours),
-            (self._by_hint(), wanted.by_hint),
-            (sorted(by_gain, key=self._tried.__getitem__), wanted.oldest),
+            (by_age, wanted.oldest),
         ):
             new = dict.fromkeys(u for u in source if u in open_to and u not in chosen)
             chosen.update(dict.fromkeys(islice(new, places)))
@@ -137,18 +153,5 @@ class _Known:
     def _neighbours(self, added: Units) -> list[Subset]:
         """The units before and after those that were added, the last added first."""
         choices = self._context.choices
-        places = chain.from_iterable(
-            (self._place[unit] - 1, self._place[unit] + 1) for unit in reversed(added)
-        )
+        places = [self._place[unit] + side for unit in reversed(added) for side in (-1, 1)]
         return [choices[place] for place in places if 0 <= place < len(choices)]
-
-    def _by_hint(self) -> list[Subset]:
-        """The units by falling importance, which is that of their most important token."""
-        if self._hinted is None:
-            importances = self._hints() if self._hints is not None else None
-            self._hinted = (
-                []
-                if importances is None
-                else sorted(self._context.choices, key=lambda u: -max(importances[i] for i in u))
-            )
-        return self._hinted

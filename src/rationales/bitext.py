@@ -1,0 +1,139 @@
+"""A source text and its translation → the ids that an encoder–decoder is given.
+
+Special tokens that a tokenizer adds to a source (its end, the code of its language), the prefix
+that tells a model what to do, and what a decoder starts with (its start token, the code of the
+target's language) are there in every subset, and belong to no rationale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from rationales.context import Token
+from rationales.errors import RationalesError
+from rationales.options import Options
+from rationales.passage import Passage, Tokenizer, check_unicode, make_tokens, token_ids
+
+_SIDES: tuple[Literal["source", "target"], ...] = ("source", "target", "target")
+
+
+def encode_source(
+    tokenizer: Tokenizer, text: str, options: Options
+) -> tuple[list[int], frozenset[int]]:
+    """The ids of a source with its special tokens and prefix, and which of them are pinned."""
+    prefix = options.prefix or ""
+    if not text.strip():
+        raise RationalesError("the source is empty: give at least one word")
+    check_unicode(text)
+    check_unicode(prefix)
+    if options.src_lang is not None:
+        language_id(tokenizer, options.src_lang)  # an unknown one would be read as something else
+        tokenizer.src_lang = options.src_lang
+    plain = token_ids(tokenizer, prefix + text, specials=False)
+    whole = token_ids(tokenizer, prefix + text, specials=True)
+    starts = [n for n in range(len(whole)) if whole[n : n + len(plain)] == plain]
+    if not plain or not starts:
+        raise RationalesError("the tokenizer makes no token of this source")
+    start, end = starts[0], starts[0] + len(plain)
+    specials = {*range(start), *range(end, len(whole))} if options.specials == "pinned" else set()
+    instruction = range(start, start + _shared(token_ids(tokenizer, prefix.rstrip(), False), plain))
+    return whole, frozenset({*specials, *(instruction if prefix.strip() else ())})
+
+
+def translation_ids(tokenizer: Tokenizer, text: str, options: Options) -> list[int]:
+    """The ids of a given translation, without special tokens."""
+    check_unicode(text)
+    if _knows_languages(tokenizer):  # some fail without one, which matters to special tokens only
+        own = getattr(tokenizer, "tgt_lang", None)
+        tokenizer.tgt_lang = options.tgt_lang or own or tokenizer.src_lang
+    ids = list(tokenizer(text_target=text, add_special_tokens=False, verbose=False)["input_ids"])
+    if not ids:
+        raise RationalesError("the tokenizer makes no token of this translation")
+    return ids
+
+
+def decoder_start(model: Any, tokenizer: Tokenizer, tgt_lang: str | None) -> list[int]:
+    """What the decoder is given before the first token of a translation."""
+    code = None if tgt_lang is None else language_id(tokenizer, tgt_lang)
+    start = _setting(model, "decoder_start_token_id")
+    if type(tokenizer).__name__.startswith("MBartTokenizer"):
+        # The first mBART starts with the language itself, and so do models made from it.
+        start, code = (start if code is None else code), None
+    elif code is None:
+        code = _setting(model, "forced_bos_token_id")
+        if code is None and _knows_languages(tokenizer):
+            raise RationalesError(
+                "this model translates into several languages: give tgt_lang (--tgt-lang)"
+            )
+    if start is None:
+        raise RationalesError(
+            "the model's configuration does not say what its decoder starts with: set "
+            "decoder_start_token_id in it, or give tgt_lang (--tgt-lang)"
+        )
+    return [start] if code is None else [start, code]
+
+
+def language_id(tokenizer: Tokenizer, code: str) -> int:
+    """The id of the token that stands for a language."""
+    if not _knows_languages(tokenizer):
+        raise RationalesError(
+            f"this model's tokenizer has no languages to choose from: leave out {code!r}, or give "
+            "what the model expects as a prefix (--prefix)"
+        )
+    known = getattr(tokenizer, "lang_code_to_id", None)
+    if isinstance(known, Mapping) and known:
+        found = known.get(code)
+    else:
+        found = tokenizer.get_added_vocab().get(code)
+        if found is None and (id := tokenizer.convert_tokens_to_ids(code)) is not None:
+            found = id if id in tokenizer.all_special_ids and id != tokenizer.unk_token_id else None
+    if found is None:
+        raise RationalesError(
+            f"the model does not know the language {code!r}: its codes are like "
+            f"{getattr(tokenizer, 'src_lang', None)!r}"
+        )
+    return int(found)
+
+
+def make_pair(
+    tokenizer: Tokenizer,
+    source: Sequence[int],
+    pinned: frozenset[int],
+    start: Sequence[int],
+    translation: Sequence[int],
+) -> Passage:
+    """The passage of a source and a translation: source tokens, decoder start, target tokens."""
+    # Each part on its own: a translation begins like any text, without a space.
+    parts = [
+        make_tokens(tokenizer, source, pinned),
+        make_tokens(tokenizer, start, frozenset(range(len(start)))),
+        make_tokens(tokenizer, translation, frozenset()),
+    ]
+    tokens: list[Token] = []
+    for part, side in zip(parts, _SIDES, strict=True):
+        before = len(tokens)
+        tokens += [replace(token, index=before + token.index, side=side) for token in part]
+    return Passage(tuple(tokens), len(source) + len(start), len(source))
+
+
+def _knows_languages(tokenizer: Tokenizer) -> bool:
+    return hasattr(type(tokenizer), "src_lang") or hasattr(tokenizer, "lang_code_to_id")
+
+
+def _setting(model: Any, name: str) -> int | None:
+    """What the model is to generate with, as far as its configuration says."""
+    for config in (getattr(model, "generation_config", None), model.config):
+        value = getattr(config, name, None)
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many ids two lists begin with in common."""
+    length = 0
+    while length < min(len(one), len(other)) and one[length] == other[length]:
+        length += 1
+    return length

@@ -1,0 +1,209 @@
+"""The masked pass of an encoder–decoder: every target of a sentence, under subsets of both sides.
+
+A subset of the source and one of the target, for each attention head and the same at each layer:
+
+- in the encoder, query *i* sees source token *j* if *j* is kept or *j = i*;
+- in the decoder, query *i* sees target token *j ≤ i* if *j* is kept or *j = i*;
+- across, every query sees the source tokens that are kept.
+
+Where all heads keep the same tokens, the state at *i* is that of a model that was given nothing
+but these and *i*, at their positions: what a sparse evaluation computes. The source's end token and
+the token that the decoder starts with are always kept. If a model's sources have no end token, a
+pad token at position 0 stands in for a source that a head sees nothing of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from rationales.compat.inputs import attention_mask
+from rationales.compat.options import DISTRIBUTION_NAMES
+from rationales.compat.subsets import DISTRIBUTIONS
+from rationales.errors import RationalesError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+class Kept(NamedTuple):
+    """What is kept of both sides, True where it is: (rows, heads or 1, length) each."""
+
+    source: torch.Tensor
+    target: torch.Tensor
+
+
+@dataclass(frozen=True)
+class WordDropout:
+    """The distribution of the subsets of a pair; the defaults are the paper's for translation."""
+
+    distribution: str = "inverse-length"
+    mixture: float = 0.5
+    """With this probability a pair is incomplete, on both sides; otherwise it is complete."""
+
+    def __post_init__(self) -> None:
+        if self.distribution not in DISTRIBUTION_NAMES:
+            names = ", ".join(DISTRIBUTION_NAMES)
+            raise RationalesError(f"distribution is one of {names}, not {self.distribution!r}")
+        if not 0 <= self.mixture <= 1:
+            raise RationalesError(f"mixture is a share from 0 to 1, not {self.mixture}")
+
+    def draw(
+        self,
+        sources: torch.Tensor,
+        targets: torch.Tensor,
+        heads: int,
+        generator: torch.Generator,
+    ) -> Kept:
+        """Subsets of rows of these lengths, the source's end and the decoder's start included.
+
+        Both of these are no part of the draw: always kept. What is beyond a row's end is not.
+        """
+        full = torch.rand(len(sources), 1, 1, generator=generator) >= self.mixture
+        source = self._of_side(sources - 1, heads, generator) | full
+        target = self._of_side(targets - 1, heads, generator) | full
+        ends = torch.arange(int(sources.max())) == (sources - 1)[:, None]
+        kept = torch.cat([source, source.new_zeros(*source.shape[:2], 1)], -1) | ends[:, None]
+        kept &= (torch.arange(int(sources.max())) < sources[:, None])[:, None]
+        start = target.new_ones(*target.shape[:2], 1)
+        return Kept(kept, torch.cat([start, target], -1))
+
+    def _of_side(
+        self, lengths: torch.Tensor, heads: int, generator: torch.Generator
+    ) -> torch.Tensor:
+        """A draw for each row, which depends on its own length: (rows, heads, longest)."""
+        kept = torch.zeros(len(lengths), heads, int(lengths.max()), dtype=torch.bool)
+        for length in sorted(set(lengths.tolist())):  # in order, so that a seed says it all
+            rows = (lengths == length).nonzero()[:, 0]
+            if length:
+                drawn = DISTRIBUTIONS[self.distribution](len(rows), length, heads, generator)
+                kept[rows, :, :length] = drawn.expand(-1, heads, -1)
+        return kept
+
+
+class Seq2SeqPass:
+    """Forward passes of an encoder–decoder under subsets; logits of all targets, with gradients."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        config = model.config
+        if not config.is_encoder_decoder:
+            raise RationalesError(f"{type(model).__name__} is no encoder–decoder")
+        self.heads = int(config.num_attention_heads)
+        if int(getattr(config, "decoder_attention_heads", self.heads)) != self.heads:
+            raise RationalesError("encoder and decoder have different numbers of attention heads")
+        self._pad = int(config.pad_token_id)
+        self._dtype = model.dtype
+
+    def __call__(
+        self,
+        model: PreTrainedModel,
+        sources: torch.Tensor,
+        inputs: torch.Tensor,
+        keep: Kept | None,
+    ) -> torch.Tensor:
+        """Logits (rows, target length, vocabulary) given what is kept; None: everything.
+
+        ``sources`` is padded on the right, and so is ``inputs``, what the decoder reads.
+        """
+        network: Any = model
+        common = {"decoder_input_ids": inputs, "use_cache": False}
+        if keep is None:
+            there = sources != self._pad
+            # Without pads, without a mask: attention is faster.
+            mask = None if bool(there.all()) else there.long()
+            whole: torch.Tensor = network(input_ids=sources, attention_mask=mask, **common).logits
+            return whole
+        sources, seen, across = self._with_stand_in(sources, keep.source)
+        encoder = network.get_encoder()
+        is_longer = across.shape[-1] > keep.source.shape[-1]
+        with _last_place_is_first(encoder) if is_longer else nullcontext():
+            states = encoder(input_ids=sources, attention_mask=_additive(seen, self._dtype))
+        logits: torch.Tensor = network(
+            encoder_outputs=states,
+            attention_mask=_additive(across[:, :, None], self._dtype),
+            decoder_attention_mask=attention_mask(keep.target, self._dtype),
+            **common,
+        ).logits
+        return logits
+
+    def _with_stand_in(
+        self, sources: torch.Tensor, keep: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The sources, what each of their tokens sees, and what is seen across.
+
+        If a head keeps nothing of a source, there is a pad token more at the end: it sees itself
+        alone, and the decoder sees it in that head.
+        """
+        nothing = ~keep.any(-1, keepdim=True)
+        if bool(nothing.any()):
+            sources = torch.cat([sources, sources.new_full((len(sources), 1), self._pad)], -1)
+            inside = torch.cat([keep, torch.zeros_like(nothing)], -1)
+            across = torch.cat([keep, nothing], -1)
+        else:
+            inside = across = keep
+        length = sources.shape[-1]
+        itself = torch.eye(length, dtype=torch.bool, device=keep.device)
+        seen = inside[..., None, :] | itself
+        if length > keep.shape[-1]:
+            seen[..., -1, :] = itself[-1]
+        return sources, seen, across
+
+
+@torch.no_grad()
+def check_seq2seq(model: PreTrainedModel) -> None:
+    """Raise unless a masked pass is what is evaluated later, on one random pair with holes."""
+    rng = torch.Generator().manual_seed(0)
+    vocabulary = int(model.config.vocab_size)
+    pad = int(model.config.pad_token_id)
+    sources, inputs = (torch.randint(0, vocabulary, (1, n), generator=rng) for n in (8, 6))
+    sources = sources.masked_fill(sources == pad, (pad + 1) % vocabulary)
+    masked_pass = Seq2SeqPass(model)
+    network: Any = model
+    keep = Kept(torch.arange(8)[None] % 3 == 1, torch.arange(6)[None] % 3 == 0)
+    for_heads = Kept(*(side[:, None].expand(-1, masked_pass.heads, -1) for side in keep))
+    trained = masked_pass(model, sources, inputs, for_heads)[:, -1]
+    seen = keep.target | (torch.arange(6) == 5)
+    later: torch.Tensor = network(
+        input_ids=sources,
+        attention_mask=keep.source.long(),
+        decoder_input_ids=inputs,
+        decoder_attention_mask=seen.long(),
+        use_cache=False,
+    ).logits[:, -1]
+    if not torch.allclose(trained.log_softmax(-1), later.log_softmax(-1), atol=1e-3, rtol=0):
+        raise RationalesError(
+            f"{model.config.model_type} models cannot be trained for compatibility: "
+            "they do not follow a mask for each query"
+        )
+
+
+@contextmanager
+def _last_place_is_first(encoder: Any) -> Iterator[None]:
+    """A context in which the last source token has the position of the first.
+
+    Where positions are embeddings; others (T5) only count how far tokens are from each other, and
+    the token that stands in sees none but itself.
+    """
+    positions = getattr(encoder, "embed_positions", None)
+    if positions is None:
+        yield
+        return
+
+    def moved(module: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        return torch.cat([output[..., :-1, :], output[..., :1, :]], -2)
+
+    handle = positions.register_forward_hook(moved)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _additive(sees: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What is added to the attention scores: 0 where a query sees a key, else the lowest number."""
+    mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
+    return mask.masked_fill_(~sees, torch.finfo(dtype).min)

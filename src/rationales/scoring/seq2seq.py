@@ -1,0 +1,357 @@
+"""Subsets of a source and a target prefix, scored by an encoder–decoder from transformers.
+
+    log p(target | kept source tokens, kept target tokens before it)
+
+Kept tokens keep their original positions, in one of two ways:
+
+- *sparse*: only the kept tokens go in, with the position embeddings of their own places. For the
+  families that add position embeddings to tokens: Marian, BART, mBART, M2M100.
+- *masked*: all tokens go in, with a mask over what is dropped. For those that count by index: T5.
+
+A source of which nothing is kept is one pad token at position 0, the place of the first source
+token: a mask of nothing but zeros would show the decoder what it covers.
+
+Many subsets have their source in common: each kept source is encoded once, and what the encoder
+made of it is stored, in bounded memory, also for the calls to come.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+
+from rationales.context import Context
+from rationales.errors import RationalesError, first_line
+from rationales.scoring.causal import DEFAULT_BATCH_TOKENS, Evaluation
+from rationales.scoring.logits import (
+    LOGITS_AT_ONCE,
+    is_out_of_memory,
+    read_scores,
+    refused,
+    smaller_batches,
+    weights_version,
+)
+from rationales.scoring.places import at_places, has_table, last_only, skips_pads
+from rationales.scoring.protocol import Query, Score
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+STORED_BYTES = 2**28
+"""What the stored encoder states may take."""
+
+_pass_lock = threading.RLock()
+"""Held in a forward pass: the hooks in it are the model's, which threads may share."""
+
+
+class _Side(NamedTuple):
+    """What the encoder or the decoder is shown: tokens, and which of them it may look at.
+
+    ``places`` are the positions of the tokens, where these are not simply counted.
+    """
+
+    ids: tuple[int, ...]
+    keep: tuple[bool, ...]
+    places: tuple[int, ...] | None
+
+    @property
+    def shape(self) -> tuple[int, bool]:
+        return len(self.ids), self.places is None
+
+
+class Seq2SeqScorer:
+    """Scores subsets with an encoder–decoder from transformers.
+
+    Contexts are those of ``seq2seq_context``. The model is tested when it is given: if sparse
+    evaluation is not exact, everything is masked instead; if a mask does not hide what it drops,
+    the model is refused. ``tokens`` counts what the forward passes have computed on both sides.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        batch_tokens: int = DEFAULT_BATCH_TOKENS,
+        evaluation: Literal["auto", "sparse", "masked"] = "auto",
+    ) -> None:
+        if batch_tokens < 1:
+            raise RationalesError(f"batch_tokens must be at least 1, not {batch_tokens}")
+        if not getattr(model.config, "is_encoder_decoder", False):
+            raise RationalesError(
+                f"{type(model).__name__} is no encoder–decoder: score it with CausalScorer"
+            )
+        model.train(False)
+        self.model = model
+        self.batch_tokens = batch_tokens
+        self.tokens = 0
+        self._encoder, self._decoder = _parts(model)
+        self._pad = _pad_id(model)
+        self._encoded = EncoderStore(STORED_BYTES)
+        self._weights = weights_version(model)
+        positions = [getattr(p, "embed_positions", None) for p in (self._encoder, self._decoder)]
+        self._controls_positions = all(map(has_table, positions))
+        # M2M100 counts the tokens that are no pads: one of these in a text shifts the others.
+        self._pads_count = not any(skips_pads(module) for module in positions)
+        self._sparse = evaluation == "sparse"
+        if evaluation == "auto":
+            try:
+                self._sparse = self._self_test()
+            except RationalesError:
+                raise
+            except Exception as error:  # a family whose forward pass wants something of its own
+                why = f"fails the self-test ({first_line(error)})"
+                raise refused(model, why) from error
+        self._encoded.clear()
+        self.tokens = 0
+
+    @property
+    def max_positions(self) -> int | None:
+        """How many tokens each side may have; None where nothing bounds them."""
+        if not self._controls_positions:
+            return None
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        return int(limit) if limit else None
+
+    def evaluation(self, context: Context) -> Evaluation:
+        """How subsets of this context are shown to the model: ``sparse`` or ``masked``."""
+        shifted = not self._pads_count and self._pad in context.ids
+        return "sparse" if self._sparse and not shifted else "masked"
+
+    def score(self, queries: Sequence[Query]) -> list[Score]:
+        """One score for each query, in order; as many forward passes as the token budget asks."""
+        if (weights := weights_version(self.model)) != self._weights:
+            self._encoded.clear()  # these are states of other weights
+            self._weights = weights
+        shown = [self._shown(*query, self.evaluation(query[0])) for query in queries]
+        groups: dict[tuple[tuple[int, bool], ...], list[int]] = {}
+        for place, (source, target) in enumerate(shown):
+            groups.setdefault((source.shape, target.shape), []).append(place)
+        scores: dict[int, Score] = {}
+        for (source_shape, target_shape), waiting in groups.items():
+            length = source_shape[0] + target_shape[0]
+            while waiting:
+                batch = waiting[: self._rows(length)]
+                try:
+                    logits = self._logits([shown[place] for place in batch])
+                    answers = read_scores(logits, [queries[place][0] for place in batch])
+                except (MemoryError, RuntimeError) as error:
+                    held = len(self._encoded)
+                    self._encoded.clear()
+                    # What was stored took memory too: one row alone is tried again without it.
+                    if held > 1 and len(batch) == 1 and is_out_of_memory(error):
+                        continue
+                    self.batch_tokens = smaller_batches(error, len(batch), length)
+                    continue
+                scores.update(zip(batch, answers, strict=True))
+                waiting = waiting[len(batch) :]
+        return [scores[place] for place in range(len(queries))]
+
+    def _rows(self, length: int) -> int:
+        vocabulary = int(self.model.config.vocab_size)
+        return max(1, min(self.batch_tokens // max(1, length), LOGITS_AT_ONCE // vocabulary))
+
+    def _shown(
+        self, context: Context, kept: tuple[int, ...], evaluation: Evaluation
+    ) -> tuple[_Side, _Side]:
+        """What the encoder and the decoder are shown of a query."""
+        border, end = context.source, len(context.ids)
+        if not border:
+            raise RationalesError(
+                "this context has no source: an encoder–decoder needs that of seq2seq_context"
+            )
+        if not kept or kept[-1] != end - 1 or border == end:
+            raise RationalesError(
+                "a decoder predicts from the token before the target: it must be kept, "
+                "so make it required or pinned in the context"
+            )
+        middle = bisect_left(kept, border)
+        target = _side(context.ids, kept[middle:], range(border, end), evaluation)
+        if not middle:
+            return self._stand_in(), target
+        return _side(context.ids, kept[:middle], range(border), evaluation), target
+
+    def _stand_in(self) -> _Side:
+        """The source of which nothing is kept."""
+        if self._pad is None:
+            raise RationalesError(
+                f"{self.model.config.model_type} has no pad token to stand in for a source of "
+                "which nothing is kept: pin the source's end token"
+            )
+        return _Side((self._pad,), (True,), (0,))
+
+    @torch.no_grad()
+    def _logits(self, pairs: Sequence[tuple[_Side, _Side]]) -> torch.Tensor:
+        """The logits after the last token of each target; all pairs are of the same shapes."""
+        from transformers.modeling_outputs import BaseModelOutput
+
+        network: Any = self.model
+        output: Any = BaseModelOutput
+        device = self.model.device
+        sources = [source for source, _ in pairs]
+        targets = [target for _, target in pairs]
+        with _pass_lock:
+            states = self._states(sources)
+            with (
+                at_places(self._decoder, _places(targets, device)),
+                last_only(network.get_output_embeddings()),
+            ):
+                logits: torch.Tensor = network(
+                    encoder_outputs=output(last_hidden_state=states),
+                    attention_mask=_mask(sources, device),
+                    decoder_input_ids=torch.tensor([side.ids for side in targets], device=device),
+                    decoder_attention_mask=_mask(targets, device),
+                    use_cache=False,
+                    return_dict=True,
+                ).logits[:, -1]
+        self.tokens += len(targets) * len(targets[0].ids)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    def _states(self, sources: Sequence[_Side]) -> torch.Tensor:
+        """What the encoder makes of each source: (rows, length, dimensions)."""
+        device = self.model.device
+        found = {side: self._encoded.get(side) for side in dict.fromkeys(sources)}
+        new = [side for side, states in found.items() if states is None]
+        if new:
+            ids = torch.tensor([side.ids for side in new], device=device)
+            with at_places(self._encoder, _places(new, device)):
+                output: torch.Tensor = self._encoder(
+                    input_ids=ids, attention_mask=_mask(new, device), return_dict=True
+                ).last_hidden_state
+            self.tokens += ids.numel()
+            for side, states in zip(new, output, strict=True):
+                found[side] = self._encoded.put(side, states)
+        return torch.stack([states for side in sources if (states := found[side]) is not None])
+
+    def _self_test(self) -> bool:
+        """Whether sparse evaluation is exact; an error if masked evaluation is not.
+
+        On one random pair of texts with holes on both sides: changing a dropped token must change
+        nothing, dropped tokens must leave their positions empty, the whole must be the model's
+        ordinary answer, and sparse must agree with masked.
+        """
+        limit = self.max_positions or 9
+        lengths = min(9, limit), min(7, limit)
+        rows = min(p.get_input_embeddings().weight.shape[0] for p in (self._encoder, self._decoder))
+        rng = torch.Generator().manual_seed(0)
+        ids = torch.randint(0, rows, (sum(lengths),), generator=rng).tolist()
+        ids = [(i + 1) % rows if i == self._pad else i for i in ids]
+        everything = tuple(range(len(ids)))
+        kept = tuple(i for i in everything if i % 3 == 0 or i == len(ids) - 1)
+        other = [i if place in kept else (i + 3) % rows for place, i in enumerate(ids)]
+        other = [(i + 1) % rows if i == self._pad else i for i in other]
+
+        def ask(ids: list[int], kept: tuple[int, ...], how: Evaluation) -> torch.Tensor:
+            context = Context(tuple(ids), 0, source=lengths[0])
+            return self._logits([self._shown(context, kept, how)])[0].log_softmax(-1).cpu()
+
+        whole, masked = ask(ids, everything, "masked"), ask(ids, kept, "masked")
+        if whole.isnan().any() or masked.isnan().any():
+            raise RationalesError(
+                f"{self.model.config.model_type} model: its weights give NaN; "
+                "the file may be damaged, or the dtype too narrow (try --dtype float32)"
+            )
+        exact = self.model.dtype in (torch.float32, torch.float64)
+        tolerance = 1e-3 if exact else 0.3
+        if not torch.allclose(whole, self._ordinary(ids, lengths[0]), atol=tolerance, rtol=0):
+            raise refused(self.model, "does not say the same of the parts as of the whole")
+        if not torch.allclose(masked, ask(other, kept, "masked"), atol=tolerance, rtol=0):
+            raise refused(self.model, "still reads tokens that the attention mask drops")
+        if self._controls_positions:
+            sparse = ask(ids, kept, "sparse")
+            if torch.allclose(masked, sparse, atol=tolerance, rtol=0):
+                return True
+        # Nothing moves the tokens of such a model: closed up, they must give another answer.
+        close = [ids[i] for i in kept]
+        context = Context(tuple(close), 0, source=sum(i < lengths[0] for i in kept))
+        closed = self._logits([self._shown(context, tuple(range(len(close))), "masked")])
+        if exact and torch.allclose(masked, closed[0].log_softmax(-1).cpu(), atol=1e-6, rtol=0):
+            raise refused(self.model, "moves kept tokens together when others are dropped")
+        return False
+
+    @torch.no_grad()
+    def _ordinary(self, ids: list[int], border: int) -> torch.Tensor:
+        """The log-probabilities after a source and a target, as everybody asks for them."""
+        source, target = (
+            torch.tensor([part], device=self.model.device) for part in (ids[:border], ids[border:])
+        )
+        logits = self.model(
+            input_ids=source,
+            attention_mask=torch.ones_like(source),
+            decoder_input_ids=target,
+            use_cache=False,
+            return_dict=True,
+        ).logits
+        return logits[0, -1].float().log_softmax(-1).cpu()  # type: ignore[no-any-return]
+
+
+class EncoderStore:
+    """The encoder's states of the sources that were asked for last, within so many bytes."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        self._states: OrderedDict[_Side, torch.Tensor] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, side: _Side) -> torch.Tensor | None:
+        """The states of a source, (length, dimensions), if they are still there."""
+        if (states := self._states.get(side)) is not None:
+            self._states.move_to_end(side)
+        return states
+
+    def put(self, side: _Side, states: torch.Tensor) -> torch.Tensor:
+        """The same states, stored; those that were not asked for in the longest time make room."""
+        states = states.clone()  # a row of a batch would keep the whole batch in memory
+        self._states[side] = states
+        self.bytes += states.nbytes
+        while self.bytes > self.max_bytes:
+            _, old = self._states.popitem(last=False)
+            self.bytes -= old.nbytes
+        return states
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._states.clear()
+        self.bytes = 0
+
+
+def _side(
+    ids: tuple[int, ...], kept: tuple[int, ...], inside: range, evaluation: Evaluation
+) -> _Side:
+    """One side of a query: what is kept of it, or all of it with the others masked."""
+    if evaluation == "sparse":
+        places = tuple(i - inside.start for i in kept)
+        return _Side(tuple(ids[i] for i in kept), (True,) * len(kept), places)
+    visible = {*kept}
+    return _Side(ids[inside.start : inside.stop], tuple(i in visible for i in inside), None)
+
+
+def _parts(model: Any) -> tuple[Any, Any]:
+    """The encoder and the decoder of a model."""
+    try:
+        return model.get_encoder(), model.get_decoder()
+    except (AttributeError, NotImplementedError) as error:
+        raise refused(model, "has no encoder and decoder that can be asked one by one") from error
+
+
+def _pad_id(model: PreTrainedModel) -> int | None:
+    pad = getattr(model.config, "pad_token_id", None)
+    return pad if isinstance(pad, int) else None
+
+
+def _places(sides: Sequence[_Side], device: torch.device) -> torch.Tensor | None:
+    """The positions of all rows; None if they are counted one by one."""
+    places = [side.places for side in sides if side.places is not None]
+    return torch.tensor(places, device=device) if places else None
+
+
+def _mask(sides: Sequence[_Side], device: torch.device) -> torch.Tensor:
+    """1 for each token that may be looked at: (rows, length)."""
+    return torch.tensor([side.keep for side in sides], dtype=torch.long, device=device)

@@ -1,0 +1,93 @@
+"""Translations explained: which words of the source, and of the translation so far, were needed.
+
+source → translation (the model's own, or a given one) → contexts with two sides → searches
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from rationales.bitext import decoder_start, encode_source, make_pair, translation_ids
+from rationales.context import Context
+from rationales.errors import RationalesError
+from rationales.explainer import Explainer, end_ids
+from rationales.options import Options
+from rationales.passage import Passage, find_targets
+
+
+class Translator(Explainer):
+    """Explains translations by one encoder–decoder.
+
+    ``explain`` takes the source; the tokens of an explanation are those of the source, then what
+    the decoder starts with, then the translation, each with its side.
+    """
+
+    _not_for_this: ClassVar[dict[str, str]] = {
+        "chat": "an encoder–decoder has no chat template",
+        "generate": "a translation ends by itself; max_length bounds it",
+    }
+
+    def _passage(self, text: str, options: Options) -> tuple[Passage, list[int]]:
+        if self.model is None:
+            raise RationalesError("a translator needs its model: Translator(..., model=model)")
+        source, pinned = encode_source(self.tokenizer, text, options)
+        start = decoder_start(self.model, self.tokenizer, options.tgt_lang)
+        self._check_side("source", len(source))
+        if options.continuation is None:
+            translation = self._translate(source, start, options.max_length)
+        else:
+            translation = translation_ids(self.tokenizer, options.continuation, options)
+        # The last token is only a target: the decoder does not see it.
+        self._check_side("translation", len(start) + len(translation) - 1)
+        passage = make_pair(self.tokenizer, source, pinned, start, translation)
+        if options.target is None:
+            return passage, list(range(passage.start, len(passage.tokens)))
+        return passage, _targets(passage, options.target)
+
+    def _translate(
+        self, source: Sequence[int], start: Sequence[int], max_length: int | None
+    ) -> list[int]:
+        """The model's translation by raw argmax, without its end token.
+
+        The scorer itself decodes: what it says is what it is then found to predict.
+        """
+        most = 2 * len(source) + 20 if max_length is None else max_length
+        limit = getattr(self.scorer, "max_positions", None)
+        if limit is not None:
+            most = min(most, limit - len(start) + 1)
+        ends = end_ids(self.model, self.tokenizer)
+        ids = [*source, *start]
+        for _ in range(most):
+            context = Context(tuple(ids), target_id=0, source=len(source))
+            [score] = self.scorer.score([(context, tuple(range(len(ids))))])
+            if score.prediction_id in ends:
+                break
+            ids.append(score.prediction_id)
+        return ids[len(source) + len(start) :]
+
+    def _check_side(self, what: str, tokens: int) -> None:
+        limit = getattr(self.scorer, "max_positions", None)
+        if limit is not None and tokens > limit:
+            raise RationalesError(
+                f"the {what} has {tokens} tokens, and the model has positions for {limit}: "
+                "shorten the text"
+            )
+
+    def _first_id(self, text: str) -> int:
+        return translation_ids(self.tokenizer, text, Options())[0]
+
+
+def _targets(passage: Passage, target: str | int) -> list[int]:
+    """The indices of the translation that a target names."""
+    # To the finder, everything but the translation is out of bounds, as pinned tokens are.
+    hidden = tuple(replace(t, pinned=t.pinned or t.side == "source") for t in passage.tokens)
+    found = find_targets(replace(passage, tokens=hidden), target)
+    for index in found:
+        if index < passage.start:
+            raise RationalesError(
+                f"token {index} is none of the translation, whose tokens are "
+                f"{passage.start} … {len(passage.tokens) - 1}"
+            )
+    return found
