@@ -70,7 +70,7 @@ def make_ranker(
     if model is None:
         raise RationalesError(
             f"{name} looks inside the model; "
-            f"a black box has greedy, exhaustive, {', '.join(BLACK_BOX_RANKERS)}"
+            f"a black box has greedy, exhaustive, beam, soft, {', '.join(BLACK_BOX_RANKERS)}"
         )
     if name == "attention-rollout" and getattr(model.config, "is_encoder_decoder", False):
         raise RationalesError(
