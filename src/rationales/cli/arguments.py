@@ -96,8 +96,8 @@ class Searching:
         bool,
         typer.Option(
             "--fast",
-            help="Greedy search that scores a shortlist in most steps: several times faster, "
-            "sometimes a token longer.",
+            help="Greedy search that scores a shortlist in most steps, and ends minimal: for "
+            "long contexts and long rationales, where it is several times faster.",
             rich_help_panel=HOW,
         ),
     ] = False
