@@ -417,7 +417,8 @@ def test_a_black_box_cannot_be_looked_into(name: str) -> None:
     with pytest.raises(RationalesError) as error:
         make_ranker(name, None)
     assert str(error.value) == (
-        f"{name} looks inside the model; a black box has greedy, exhaustive, beam, soft, random, nearest-first"
+        f"{name} looks inside the model; "
+        "a black box has greedy, exhaustive, beam, soft, random, nearest-first"
     )
 
 
