@@ -107,6 +107,15 @@ def test_coarse_to_fine_ends_sufficient_with_tokens(tiny_explainer):
             assert rationale.indices[0] == rationale.target - 1
 
 
+def test_the_size_of_coarse_to_fine_is_one_of_tokens(tiny_explainer):
+    usual = tiny_explainer.explain(TEXT, generate=4, coarse_to_fine=True)
+    limited = tiny_explainer.explain(TEXT, generate=4, coarse_to_fine=True, max_size=2)
+    assert max(len(rationale) for rationale in usual) > 2
+    for free, held in zip(usual, limited, strict=True):
+        assert held.indices == free.indices[:2]
+        assert held.sufficient == (len(free) <= 2)
+
+
 def test_disjoint_rationales_come_as_alternatives(tiny_explainer):
     explanation = tiny_explainer.explain(TEXT, generate=4, disjoint=3)
     check(explanation)

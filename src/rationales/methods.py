@@ -74,10 +74,14 @@ def make_search(context: Context, options: Options, means: Means | None = None) 
 
     def find(context: Context) -> Search:
         if options.coarse_to_fine:
-            return coarse_to_fine(context, means.levels, find_once)
+            # A size is one of tokens: sentences and words are not held to it.
+            return coarse_to_fine(context, means.levels, find_any_size, find_once)
         return find_once(context)
 
-    def find_once(context: Context) -> Search:
+    def find_any_size(context: Context) -> Search:
+        return find_once(context, options.change(max_size=None))
+
+    def find_once(context: Context, options: Options = options) -> Search:
         rationale = yield from _search(context, criterion, options, means)
         return (yield from prune(context, rationale, criterion)) if options.minimal else rationale
 

@@ -12,15 +12,19 @@ from rationales.search.base import Search
 Find = Callable[[Context], Search]
 
 
-def coarse_to_fine(context: Context, levels: Sequence[Iterable[Subset]], find: Find) -> Search:
+def coarse_to_fine(
+    context: Context, levels: Sequence[Iterable[Subset]], find: Find, find_last: Find | None = None
+) -> Search:
     """The rationale of the last level, each level searching only in what the one before has kept.
 
     Levels are units of the context, large ones first. What a level keeps is sufficient, so the next
-    one ends sufficient too, at the latest when it has kept all of it again.
+    one ends sufficient too, at the latest when it has kept all of it again. ``find_last`` is the
+    search of the last level, if that one has limits of its own.
     """
     evaluations, within = 0, context.everything
-    for units in levels:
-        rationale = yield from find(context.grouped(units, within))
+    for number, units in enumerate(levels, start=1):
+        search = find_last if find_last is not None and number == len(levels) else find
+        rationale = yield from search(context.grouped(units, within))
         evaluations += rationale.evaluations
         if not rationale.sufficient:
             break  # finer levels see less, not more
