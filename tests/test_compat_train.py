@@ -27,14 +27,14 @@ from rationales.compat import run as runs
 from rationales.compat import train as training
 from rationales.compat.adapter import fingerprint, load_adapter
 from rationales.compat.inputs import MaskedPass
-from rationales.compat.learner import schedule
+from rationales.compat.learner import row_weights, schedule
 from rationales.compat.losses import data_loss, distill_loss
 from rationales.compat.options import TrainOptions
 from rationales.compat.rows import Rows, generator
 from rationales.compat.run import RunFolder, State
 from rationales.compat.samples import sample_rows
 from rationales.compat.student import LoraStudent, make_student
-from rationales.compat.subsets import uniform_length
+from rationales.compat.subsets import DISTRIBUTIONS, mixture, uniform_length
 from rationales.compat.text import pack, read_text
 from rationales.compat.wikitext import detokenise, is_tokenised
 from rationales.errors import RationalesError
@@ -261,20 +261,33 @@ def test_distilling_is_the_divergence_and_its_gradient():
     student, teacher = torch.randn(2, 2, 3, 50, generator=rng, dtype=torch.float32) * 3
     first, second = (student.clone().requires_grad_() for _ in range(2))
     log_q, log_p = second.log_softmax(-1), teacher.log_softmax(-1)
-    plain = functional.kl_div(log_q, log_p, log_target=True, reduction="sum")
+    weights = torch.tensor([0.5, 3.0])
+    each = functional.kl_div(log_q, log_p, log_target=True, reduction="none")
+    plain = (each.sum((1, 2)) * weights).sum()
     (plain * 0.7).backward()
-    loss = distill_loss(first, teacher.clone())
+    loss = distill_loss(first, teacher.clone(), weights)
     (loss * 0.7).backward()
     assert loss.item() == pytest.approx(plain.item(), rel=1e-5)
     assert torch.allclose(first.grad, second.grad, atol=1e-6)
-    assert float(distill_loss(student, student.clone())) == pytest.approx(0, abs=1e-5)
+    assert float(distill_loss(student, student.clone(), weights)) == pytest.approx(0, abs=1e-5)
 
 
 def test_the_loss_on_data_is_that_of_the_next_token():
     logits, ids = torch.randn(2, 5, 9), torch.randint(9, (2, 5))
     log_p = logits.log_softmax(-1)
-    wanted = -sum(log_p[r, i, ids[r, i + 1]] for r in range(2) for i in range(4))
-    assert float(data_loss(logits, ids)) == pytest.approx(float(wanted), rel=1e-5)
+    weights = torch.tensor([0.5, 3.0])
+    wanted = -sum(weights[r] * log_p[r, i, ids[r, i + 1]] for r in range(2) for i in range(4))
+    assert float(data_loss(logits, ids, weights)) == pytest.approx(float(wanted), rel=1e-5)
+
+
+def test_full_rows_count_by_their_weight_and_rows_one_on_average():
+    keep = torch.ones(4, 3, 5, dtype=torch.bool)
+    keep[1, 2, 4] = keep[3] = False  # one head that misses one token is enough
+    assert row_weights(keep, 0.5, 3.0).tolist() == [1.5, 0.5, 1.5, 0.5]
+    assert row_weights(keep, 0.5, 1.0).tolist() == [1.0] * 4
+    draw = mixture(DISTRIBUTIONS["uniform-length"], 0.25)
+    keep = draw(4000, 12, 1, generator(0, "test", 0))
+    assert float(row_weights(keep, 0.25, 4.0).mean()) == pytest.approx(1, abs=0.05)
 
 
 def test_the_rate_rises_and_then_falls_to_zero():
@@ -336,7 +349,7 @@ def divergence(model, base, ids: torch.Tensor) -> float:
     with torch.no_grad():
         student = MaskedPass(model)(model, ids, keep)
         teacher = MaskedPass(base)(base, ids, None)
-        return float(distill_loss(student, teacher)) / ids.numel()
+        return float(distill_loss(student, teacher, torch.ones(len(ids)))) / ids.numel()
 
 
 def load(folder: Path):
@@ -510,11 +523,11 @@ def test_an_interrupt_saves_the_last_step(options, unbroken):
 def test_an_interrupt_within_a_step_saves_the_step_before(options, unbroken, monkeypatch):
     calls = []
 
-    def interrupted(student, teacher):
+    def interrupted(*arguments):
         calls.append(1)
         if len(calls) == 8:  # the second half of the fourth step
             raise KeyboardInterrupt
-        return distill_loss(student, teacher)
+        return distill_loss(*arguments)
 
     monkeypatch.setattr(learning, "distill_loss", interrupted)
     with pytest.raises(training.TrainingInterrupted) as caught:
@@ -809,6 +822,7 @@ def test_a_folder_without_a_record_or_with_a_damaged_one_is_refused(
         ({"method": "prefix"}, "method is one of"),
         ({"dtype": "float16"}, "dtype is one of"),
         ({"mixture": 1.5}, "mixture is a share"),
+        ({"full_weight": 0.0}, "full_weight must be more than 0"),
         ({"minutes": 0.0, "steps": None}, "minutes must be more than 0"),
         ({"learning_rate": math.nan}, "learning_rate must be more than 0"),
     ],

@@ -87,6 +87,13 @@ def train(  # a command's parameters are its options: they become a dataclass at
             rich_help_panel=_WHAT,
         ),
     ] = TrainOptions.mixture,
+    full_weight: Annotated[
+        float,
+        typer.Option(
+            help="How much more a full context counts: more keeps the model's own predictions.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = TrainOptions.full_weight,
     loss: Annotated[
         str,
         typer.Option(
@@ -197,6 +204,7 @@ def train(  # a command's parameters are its options: they become a dataclass at
         start=start,
         distribution=distribution,
         mixture=mixture,
+        full_weight=full_weight,
         loss=loss,
         method=method,
         lora_rank=lora_rank,

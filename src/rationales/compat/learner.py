@@ -2,7 +2,8 @@
 
     for each step:
         rows, subsets  =  functions of (seed, step)
-        loss           =  mean over all targets of KL(teacher ‖ student), or of -log f(y_t | y_S)
+        loss           =  mean over all targets of KL(teacher ‖ student), or of -log f(y_t | y_S),
+                          full contexts by their weight
         AdamW, at a rate that rises over the warmup and then falls in a line to zero
 
 Nothing else is random. So a run that was killed and goes on from a checkpoint ends in the same
@@ -146,14 +147,15 @@ class Learner:
     def _loss(self, ids: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
         """The sum over rows of the mean loss of their targets, in one pass of the student."""
         device = self._accelerator.device.type
+        weights = row_weights(keep, self._options.mixture, self._options.full_weight)
         with torch.autocast(device, torch.bfloat16, enabled=self._options.dtype == "bfloat16"):
             if self._options.loss == "data":
                 student = self._masked_pass(self._module, ids, keep)
-                return data_loss(student, ids) / (ids.shape[1] - 1)
+                return data_loss(student, ids, weights) / (ids.shape[1] - 1)
             with self.student.teacher() as teacher:
                 soft_targets = self._masked_pass(teacher, ids, None)
             student = self._masked_pass(self._module, ids, keep)
-            return distill_loss(student, soft_targets) / ids.shape[1]
+            return distill_loss(student, soft_targets, weights) / ids.shape[1]
 
     def _fraction(self, ahead: float = 0.0) -> float:
         """How much of the run is done, or will be so many steps ahead."""
@@ -194,6 +196,13 @@ class Learner:
         self._optimizer.load_state_dict(state.optimizer)
         self._step, self._seconds = state.step, state.seconds
         self._losses.extend(state.losses)
+
+
+def row_weights(keep: torch.Tensor, mixture: float, full_weight: float) -> torch.Tensor:
+    """What each row counts: full ones so many times as much as others, and one on average."""
+    is_full = keep.flatten(1).all(-1)
+    average = mixture + (1 - mixture) * full_weight
+    return torch.where(is_full, full_weight, 1.0) / average
 
 
 def schedule(fraction: float, warmup: float) -> float:

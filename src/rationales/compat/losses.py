@@ -18,21 +18,27 @@ _AT_ONCE = 2**22
 """Logits that are worked on at a time: what is computed from them stays small."""
 
 
-def data_loss(student: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+def data_loss(student: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """The sum of -log f(y_t | y_S) over all targets: every token of a row but the first.
 
-    ``student`` is (rows, length, vocabulary), ``ids`` (rows, length).
+    ``student`` is (rows, length, vocabulary), ``ids`` (rows, length). Rows count by their weights.
     """
     logits = student[:, :-1].flatten(0, 1)
-    return torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:].flatten(), reduction="sum")
+    losses = torch.nn.functional.cross_entropy(
+        logits.float(), ids[:, 1:].flatten(), reduction="none"
+    )
+    return torch.dot(losses.view(len(ids), -1).sum(-1), weights)
 
 
-def distill_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+def distill_loss(
+    student: torch.Tensor, teacher: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
     """The sum of KL(teacher ‖ student) over all positions, from logits (rows, length, vocabulary).
 
-    The teacher's logits are used up: the gradient takes their place in memory.
+    Each row counts by its weight. The teacher's logits are used up: the gradient takes their place
+    in memory.
     """
-    loss: torch.Tensor = _Distill.apply(student, teacher)  # type: ignore[no-untyped-call]  # torch
+    loss: torch.Tensor = _Distill.apply(student, teacher, weights)  # type: ignore[no-untyped-call]  # torch
     return loss
 
 
@@ -44,22 +50,25 @@ class _Distill(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, student: torch.Tensor, teacher: torch.Tensor, weights: torch.Tensor
+    ) -> torch.Tensor:
         flat_student, flat_teacher = student.flatten(0, -2), teacher.flatten(0, -2)
         assert flat_teacher.data_ptr() == teacher.data_ptr(), "contiguous, as a model returns it"
+        each = weights.float().repeat_interleave(student.shape[1])[:, None]
         total = torch.zeros((), device=student.device)
         rows = max(1, _AT_ONCE // student.shape[-1])
         for start in range(0, len(flat_student), rows):
             log_q = flat_student[start : start + rows].float().log_softmax(-1)
             buffer = flat_teacher[start : start + rows]
             log_p = buffer.float().log_softmax(-1)
-            p = log_p.exp()
-            total += torch.dot(p.flatten(), (log_p.sub_(log_q)).flatten())
-            buffer.copy_(log_q.exp_().sub_(p))
+            p, weight = log_p.exp(), each[start : start + rows]
+            total += torch.dot((p * weight).flatten(), log_p.sub_(log_q).flatten())
+            buffer.copy_(log_q.exp_().sub_(p).mul_(weight))
         ctx.gradient = teacher
         return total
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, scale: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return ctx.gradient.mul_(scale), None
+    def backward(ctx: Any, scale: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return ctx.gradient.mul_(scale), None, None

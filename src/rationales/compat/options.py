@@ -35,6 +35,8 @@ class TrainOptions:
     distribution: str = "log-uniform-length"
     mixture: float = 0.5
     """With this probability a context is incomplete, otherwise full."""
+    full_weight: float = 1.0
+    """How much more a full context counts than an incomplete one."""
     loss: str = "distill"
     method: str = "lora"
     lora_rank: int = 16
@@ -83,7 +85,7 @@ class TrainOptions:
         for name in ("mixture", "self_share", "warmup"):
             if not 0 <= getattr(self, name) <= 1:
                 raise RationalesError(f"{name} is a share from 0 to 1, not {getattr(self, name)}")
-        for name in ("learning_rate", "lora_alpha", "minutes"):
+        for name in ("full_weight", "learning_rate", "lora_alpha", "minutes"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise RationalesError(f"{name} must be more than 0, not {value}")
@@ -115,6 +117,7 @@ class TrainOptions:
         record: dict[str, Any] = {
             "distribution": self.distribution,
             "mixture": self.mixture,
+            "full_weight": self.full_weight,
             "loss": self.loss,
             "method": self.method,
         }
