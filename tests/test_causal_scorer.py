@@ -244,20 +244,34 @@ def test_logits_bound_the_rows_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(causal, "LOGITS_AT_ONCE", 3 * VOCABULARY)
     scorer = CausalScorer(shared("gpt2"))
     passes = watch(scorer)
-    scorer.score([(context_of(1, target_id), (0,)) for target_id in range(8)])
+    rng = random.Random(0)
+    texts = [tuple(rng.randrange(2, VOCABULARY) for _ in range(3)) for _ in range(8)]
+    scorer.score([(Context(text, 5), (0, 1, 2)) for text in texts])
     assert [rows for rows, _, _ in passes] == [3, 3, 2]
 
 
-def test_only_the_last_logits_are_asked_for() -> None:
-    asked: list[Any] = []
+@pytest.mark.parametrize("share", [True, False])
+def test_only_the_last_logits_are_computed(share: bool) -> None:
+    computed: list[int] = []
     model = shared("llama")
+    scorer = CausalScorer(model, share_prefixes=share)
 
-    def note(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        asked.append(kwargs.get("logits_to_keep"))
+    def note(module: Any, inputs: Any, output: torch.Tensor) -> None:
+        computed.append(output.shape[:-1].numel())
 
-    with model.register_forward_pre_hook(note, with_kwargs=True):
-        CausalScorer(model).score(some_queries([4, 6]))
-    assert set(asked) == {1}
+    with model.get_output_embeddings().register_forward_hook(note):
+        queries = some_queries([4, 6])
+        scorer.score(queries)
+    assert sum(computed) == len(queries)
+
+
+def test_a_last_layer_that_is_no_module_answers_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = some_queries([4, 6, 6])
+    expected = CausalScorer(build("llama")).score(queries)
+    model = build("llama")
+    monkeypatch.setattr(model, "get_output_embeddings", lambda: None)
+    for mine, other in zip(CausalScorer(model).score(queries), expected, strict=True):
+        assert mine.target_logprob == pytest.approx(other.target_logprob, abs=1e-5)
 
 
 # --- running out of memory

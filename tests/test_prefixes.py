@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from typing import Any
 
@@ -14,10 +13,9 @@ from transformers import DynamicCache
 
 from rationales import Context, RationalesError, Score
 from rationales.context import causal_context
-from rationales.scoring import prefixes
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.causal import CausalScorer
-from rationales.scoring.prefixes import Paths, PrefixStore, arrange, rounds
+from rationales.scoring.prefixes import Paths, PrefixStore, fill
 from rationales.scoring.protocol import Query
 
 from tiny_models import FAMILIES, STRETCHED, SWITCH, VOCABULARY, build, shared
@@ -200,73 +198,81 @@ def test_layers_that_differ_are_not_stored() -> None:
     assert PrefixStore.like(cache) is None
 
 
-# --- the plan
+# --- the rows
 
 
-def cost(passes: dict[int, int]) -> int:
-    """What passes of so many rows cost, by the number of new tokens."""
-    return sum(
-        max(prefixes._LEAST_TOKENS, rows * new) + prefixes._OVERHEAD for new, rows in passes.items()
-    )
+def filled(
+    paths: list[tuple[int, ...]], stored: set[int], most_tokens: int = 4096, most_asked: int = 999
+) -> list[tuple[list[int], list[int], list[int]]]:
+    """The rows of these paths: new tokens, stored ones, which paths end there."""
+    rows = fill(paths, stored, most_tokens, most_asked)
+    return [(each.row.nodes, each.row.past, sorted(w for w, _ in each.asked)) for each in rows]
 
 
-def counted(numbers: list[int]) -> dict[int, int]:
-    return {number: numbers.count(number) for number in numbers}
+def test_what_paths_have_in_common_is_computed_once() -> None:
+    paths = [(1, 2, 3), (1, 2, 4), (1, 5)]
+    [(new, past, asked)] = filled(paths, set())
+    assert sorted(new) == [1, 2, 3, 4, 5]
+    assert (past, asked) == ([], [0, 1, 2])
+    [(new, past, asked)] = filled(paths, {1, 2})
+    assert (sorted(new), past) == ([3, 4, 5], [1, 2])
+    # The last token of a path is computed even if it is stored.
+    [(new, past, _)] = filled([(1, 2), (1, 2, 3)], {1, 2})
+    assert (sorted(new), past) == ([2, 3], [1, 2])
 
 
-def test_large_groups_stay_apart_and_small_ones_join_them() -> None:
-    many = prefixes._OVERHEAD
-    assert arrange([(2, 9)] * many + [(4, 9)] * many)[1] == [2] * many + [4] * many
-    assert arrange([(2, 9), (3, 9)] + [(4, 9)] * many)[1] == [4, 4] + [4] * many
-    assert arrange([(1, 1), (2, 9)]) == (cost({1: 1, 2: 1}), [1, 2])  # the first has no more
-    assert arrange([]) == (0, [])
+def test_contexts_that_contain_each_other_are_one_row() -> None:
+    paths = [tuple(range(length)) for length in range(1, 600)]
+    assert filled(paths, set()) == [(list(range(599)), [], list(range(599)))]
 
 
-@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4)), min_size=1, max_size=12))
-def test_an_arrangement_is_possible_and_no_better_one_moves_whole_groups(
-    drawn: list[tuple[int, int]],
+def test_a_template_is_in_few_rows() -> None:
+    template = tuple(range(100))
+    paths = [(*template, 1000 + k, 2000 + k) for k in range(100)]
+    rows = filled(paths, set())
+    assert len(rows) == 3
+    assert all(new.count(0) == 1 for new, _, _ in rows)
+    rows = filled(paths, set(template))
+    assert sum(len(new) for new, _, _ in rows) == 200
+    assert all(past == list(template) for _, past, _ in rows)
+
+
+def test_a_row_has_its_limits() -> None:
+    paths = [(0, 10 + k) for k in range(40)]
+    assert [len(asked) for _, _, asked in filled(paths, {0}, most_asked=15)] == [15, 15, 10]
+    assert all(len(new) + len(past) <= 9 for new, past, _ in filled(paths, {0}, most_tokens=9))
+    long = [tuple(range(50)), (0, 99)]
+    assert [len(new) for new, _, _ in filled(long, set(), most_tokens=10)] == [2, 50]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=1, max_size=30),
+    st.integers(0, 6),
+    st.integers(1, 40),
+    st.integers(1, 8),
+)
+def test_every_path_ends_once_after_all_it_needs(
+    drawn: list[list[int]], depth: int, most_tokens: int, most_asked: int
 ) -> None:
-    rows = [(least, least + more) for least, more in drawn]
-    total, new = arrange(rows)
-    assert all(least <= n <= length for (least, length), n in zip(rows, new, strict=True))
-    assert total == cost(counted(new))
-    sizes = sorted({least for least, _ in rows})
-    for choice in itertools.product(sizes, repeat=len(sizes)):
-        moved = dict(zip(sizes, choice, strict=True))
-        other = [moved[least] for least, _ in rows]
-        if all(least <= n <= length for (least, length), n in zip(rows, other, strict=True)):
-            assert total <= cost(counted(other))
-
-
-def test_what_several_paths_begin_with_is_computed_first() -> None:
-    template = tuple(range(100))
-    paths = [(*template, 1000 + k, 2000 + k) for k in range(50)]
-    _, plan = rounds(paths, set(), room=1000)
-    assert [(list(them), new) for them, new in plan] == [([template], [100]), (paths, [2] * 50)]
-    # Stored, it is not computed again; without room, it cannot be kept.
-    assert [new for _, new in rounds(paths, set(template), room=1000)[1]] == [[2] * 50]
-    assert [new for _, new in rounds(paths, set(), room=99)[1]] == [[102] * 50]
-
-
-def test_beginnings_have_beginnings_of_their_own() -> None:
-    template = tuple(range(100))
-    branches = [(*template, 200 + b) for b in range(90)]
-    paths = [(*branch, 1000 + 2 * b + e) for b, branch in enumerate(branches) for e in (0, 1)]
-    _, plan = rounds(paths, set(), room=1000)
-    assert [list(them) for them, _ in plan] == [[template], branches, paths]
-    assert [set(new) for _, new in plan] == [{100}, {1}, {1}]
-
-
-def test_contexts_that_contain_each_other_are_computed_once() -> None:
-    paths = [tuple(range(length)) for length in range(1, 60)]
-    _, plan = rounds(paths, set(), room=1000)
-    assert [list(them) for them, _ in plan] == [[tuple(range(58))], paths]
-    assert plan[1][1] == [1] * 59
-
-
-def test_a_round_that_saves_less_than_a_pass_is_left_out() -> None:
-    paths = [(1, 2, 3), (1, 2, 4)]
-    assert rounds(paths, set(), room=1000)[1] == [(paths, [3, 3])]
+    nodes: dict[tuple[int, ...], int] = {}
+    for line in drawn:
+        for n in range(1, len(line) + 1):
+            nodes.setdefault(tuple(line[:n]), len(nodes))
+    parents = {node: nodes.get(prefix[:-1], -1) for prefix, node in nodes.items()}
+    paths = [tuple(nodes[tuple(line[:n])] for n in range(1, len(line) + 1)) for line in drawn]
+    stored = {node for prefix, node in nodes.items() if len(prefix) <= depth}
+    rows = fill(paths, stored, most_tokens, most_asked)
+    assert sorted(which for each in rows for which, _ in each.asked) == list(range(len(paths)))
+    for (new, past), asked in rows:
+        assert len(new) == len({*new})
+        assert {*past} <= stored
+        there: set[int] = {-1}
+        for node in (*past, *new):
+            assert parents[node] in there
+            there.add(node)
+        assert all(new[column] == paths[which][-1] for which, column in asked)
+        assert len(asked) <= most_asked
+        assert len(asked) == 1 or len(new) + len(past) <= most_tokens
 
 
 # --- the scores
@@ -343,17 +349,20 @@ def test_sharing_changes_no_score(family: str, pinned: frozenset[int]) -> None:
 @pytest.mark.parametrize("batch_tokens", [1, 7, 40])
 def test_sharing_in_small_passes(family: str, batch_tokens: int) -> None:
     scorer = CausalScorer(shared(family), batch_tokens=batch_tokens)
-    passes: list[tuple[int, int, int]] = []
+    passes: list[tuple[int, int, int, int]] = []
     original = scorer._next_token
 
-    def next_token(ids: torch.Tensor, places: torch.Tensor, mask: Any, *cache: Any) -> Any:
-        passes.append((*ids.shape, mask.shape[1]))
-        return original(ids, places, mask, *cache)
+    def next_token(
+        ids: torch.Tensor, places: torch.Tensor, mask: Any, cache: Any = None, at: Any = None
+    ) -> Any:
+        asked = len(ids) if at is None else len(at)
+        passes.append((*ids.shape, mask.shape[-1], asked))
+        return original(ids, places, mask, cache, at)
 
     scorer._next_token = next_token  # type: ignore[assignment]
     assert_same_scores(scorer, steps(seed=2, texts=1))
-    assert all(rows == 1 or rows * length <= batch_tokens for rows, _, length in passes)
-    assert scorer.tokens == sum(rows * new for rows, new, _ in passes)
+    assert all(asked == 1 or rows * length <= batch_tokens for rows, _, length, asked in passes)
+    assert scorer.tokens == sum(rows * new for rows, new, _, _ in passes)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "opt"])
@@ -468,7 +477,7 @@ def test_whole_contexts_of_a_text_are_computed_once() -> None:
     scorer = CausalScorer(shared("gpt2"))
     plain = assert_same_scores(scorer, [queries])
     assert plain.tokens == 39 * 40 // 2
-    assert scorer.tokens == 38 + 39
+    assert scorer.tokens == 39
 
 
 def test_other_weights_have_other_states() -> None:

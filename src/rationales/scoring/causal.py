@@ -113,7 +113,9 @@ class CausalScorer:
                 try:
                     answers = self._forward([queries[p] for p in batch], shape.evaluation)
                 except (MemoryError, RuntimeError) as error:
-                    self._halve_batches(error, len(batch), shape.length)
+                    self.batch_tokens = smaller_batches(
+                        error, len(batch), len(batch) * shape.length
+                    )
                     continue
                 scores.update(zip(batch, answers, strict=True))
                 waiting = waiting[len(batch) :]
@@ -130,12 +132,10 @@ class CausalScorer:
             paths = Paths(store, [queries[place] for place in waiting])
             if not paths.worthwhile:
                 return
-            for batch in paths.passes(self._rows):
+            for batch in paths.passes(self.batch_tokens, self._most_asked):
                 try:
                     logits = paths.run(batch, self._next_token, self.model.device)
-                    self.tokens += len(batch.paths) * batch.new
-                    if batch.asked is None:
-                        continue
+                    self.tokens += batch.tokens
                     places = [waiting[which] for which in batch.asked]
                     answers = read_scores(logits, [queries[place][0] for place in places])
                 except BaseException as error:
@@ -143,9 +143,10 @@ class CausalScorer:
                     held = store.clear()
                     if not isinstance(error, MemoryError | RuntimeError):
                         raise
-                    # What was stored took memory too: one row alone is tried again without it.
-                    if not (held and len(batch.paths) == 1 and is_out_of_memory(error)):
-                        self._halve_batches(error, len(batch.paths), batch.length)
+                    # What was stored took memory too: one alone is tried again without it.
+                    if not (held and len(batch.asked) == 1 and is_out_of_memory(error)):
+                        tokens = len(batch.rows) * (batch.past + batch.new)
+                        self.batch_tokens = smaller_batches(error, len(batch.asked), tokens)
                     store.max_bytes //= 2
                     break
                 scores.update(zip(places, answers, strict=True))
@@ -164,8 +165,12 @@ class CausalScorer:
         return _Shape(evaluation, length, rope)
 
     def _rows(self, length: int) -> int:
-        vocabulary = int(positions.text_config(self.model).vocab_size)
-        return max(1, min(self.batch_tokens // max(1, length), LOGITS_AT_ONCE // vocabulary))
+        return max(1, min(self.batch_tokens // max(1, length), self._most_asked))
+
+    @property
+    def _most_asked(self) -> int:
+        """Subsets of one pass at most: each has logits over the whole vocabulary."""
+        return max(1, LOGITS_AT_ONCE // int(positions.text_config(self.model).vocab_size))
 
     def _forward(self, queries: Sequence[Query], evaluation: Evaluation) -> list[Score]:
         """One forward pass over queries of the same shape."""
@@ -184,10 +189,6 @@ class CausalScorer:
         logits = self._next_token(ids.to(device), places.to(device), mask.to(device))
         self.tokens += ids.numel()
         return read_scores(logits, [context for context, _ in queries])
-
-    def _halve_batches(self, error: Exception, rows: int, length: int) -> None:
-        """Make later passes smaller, or give up if one row of this length is already too much."""
-        self.batch_tokens = smaller_batches(error, rows, length)
 
     def _self_test(self) -> bool:
         """Whether sparse evaluation is exact; an error if masked evaluation is not.
@@ -266,9 +267,9 @@ class CausalScorer:
                 return None
             for _ in range(2):
                 paths = Paths(store, queries)
-                for batch in paths.passes(self._rows):
+                for batch in paths.passes(self.batch_tokens, self._most_asked):
                     logits = paths.run(batch, self._next_token, on).log_softmax(-1)
-                    for which, row in zip(batch.asked or (), logits, strict=False):
+                    for which, row in zip(batch.asked, logits, strict=True):
                         kept = subsets[which][None]
                         plain = self._next_token(
                             ids[kept].to(on), kept.to(on), torch.ones_like(kept).to(on)

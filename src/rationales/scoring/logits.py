@@ -53,21 +53,21 @@ def read_scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score
     return [Score(*row) for row in zip(*columns, strict=True)]
 
 
-def smaller_batches(error: Exception, rows: int, length: int) -> int:
-    """How many tokens the next pass may have if one of ``rows`` rows ran out of memory.
+def smaller_batches(error: Exception, subsets: int, tokens: int) -> int:
+    """How many tokens the next pass may have if one of these subsets ran out of memory.
 
-    Any other error is raised again; so is this one, if there was only one row.
+    Any other error is raised again; so is this one, if there was only one subset.
     """
     if not is_out_of_memory(error):
         raise error
-    if rows == 1:
+    if subsets == 1:
         raise RationalesError(
-            f"out of memory on a single subset of {length} tokens: "
+            f"out of memory on a single subset of {tokens} tokens: "
             "take a smaller model, a shorter text or --dtype bfloat16"
         ) from error
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    return max(1, rows * length // 2)
+    return max(1, tokens // 2)
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -86,14 +86,15 @@ class NextToken:
 
     ``ids``, ``positions`` and ``mask`` are (rows, length); the answer is (rows, vocabulary), for
     the token after the last column. A ``cache`` holds tokens that come before them, which the mask
-    covers too; the states of the new ones are added to it.
+    covers too; the states of the new ones are added to it. With ``at``, the answer is for the
+    tokens after these (row, column), and the mask may say for each token what it sees: True in
+    (rows, 1, length, cached and new).
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         accepted = inspect.signature(model.forward).parameters
         self.takes_positions = "position_ids" in accepted
-        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         untyped: Any = model
         self._head = untyped.get_output_embeddings()
         self._alibi = alibi_builders(model)
@@ -117,36 +118,50 @@ class NextToken:
         positions: torch.Tensor,
         mask: torch.Tensor,
         cache: DynamicCache | None = None,
+        at: Sequence[tuple[int, int]] | None = None,
     ) -> torch.Tensor:
         for module in self._dynamic_rope:
             _forget_long_sequences(module)
         where: dict[str, Any] = {"position_ids": positions} if self.takes_positions else {}
         if cache is not None:
             where["past_key_values"] = cache
-        with alibi_at(self._alibi, positions), _rows_together(self._head):
+        if mask.dim() == 4:  # what is added to the attention: nothing, or as good as −∞
+            least = torch.finfo(self._model.dtype).min
+            mask = torch.zeros(
+                mask.shape, dtype=self._model.dtype, device=mask.device
+            ).masked_fill_(~mask, least)
+        if at is None:
+            at = [(row, ids.shape[1] - 1) for row in range(len(ids))]
+        wanted = torch.tensor(
+            [row * ids.shape[1] + column for row, column in at], device=ids.device
+        )
+        with alibi_at(self._alibi, positions), _only(self._head, wanted) as selected:
             output = self._model(
-                input_ids=ids,
-                attention_mask=mask,
-                use_cache=cache is not None,
-                **where,
-                **self._last_only,
+                input_ids=ids, attention_mask=mask, use_cache=cache is not None, **where
             )
-        logits: torch.Tensor = output.logits[:, -1]
-        return logits.float()
+        logits: torch.Tensor = output.logits.flatten(0, 1)
+        return (logits if selected else logits[wanted]).float()
 
 
 @contextmanager
-def _rows_together(head: Any) -> Iterator[None]:
-    """Within it, the last layer is given its rows side by side.
+def _only(head: Any, wanted: torch.Tensor) -> Iterator[list[bool]]:
+    """Within it, the last layer is given only these of all tokens, side by side, as one row.
 
-    The last positions of a batch are a view with gaps, for which torch would read the weights of
-    the whole vocabulary once a row: most of the time of a pass over many short rows.
+    The logits of all would be the largest tensor by far; and of a view with gaps, torch would read
+    the weights of the whole vocabulary once a row. What it yields is empty if nothing was selected:
+    a model may not have its last layer as a module.
     """
+    selected: list[bool] = []
+
+    def select(_: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        selected.append(True)
+        return inputs[0].flatten(0, 1)[wanted][None], *inputs[1:]
+
     if not isinstance(head, torch.nn.Module):
-        yield
+        yield selected
         return
-    with head.register_forward_pre_hook(lambda _, inputs: tuple(x.contiguous() for x in inputs)):
-        yield
+    with head.register_forward_pre_hook(select):
+        yield selected
 
 
 def alibi_builders(model: PreTrainedModel) -> list[tuple[Any, Callable[..., torch.Tensor]]]:

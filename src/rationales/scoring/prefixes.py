@@ -6,14 +6,14 @@ of what they need was computed already. Here a subset is a *path*, the (position
 and the subsets of one call are a tree. Three things are decided, each on its own:
 
 - ``PrefixStore``: the states of single tokens, found by the path that leads to them;
-- ``rounds``: which beginnings are computed first, because several paths need them;
-- ``arrange``: which rows share a forward pass. All rows of a pass have the same number of new
-  tokens; one that could do with fewer may compute some again, if that spares a pass.
+- ``fill``: which paths share a row. A row holds a part of the tree: every token sees only what is
+  before it on its path, so what paths have in common is computed once, and a row is always full;
+- ``Paths.passes``: which rows share a forward pass: rows that are about as long.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 DEFAULT_BYTES = 2**28
 
-# What a pass costs, in tokens: the weights are read for one token as for thirty-two, and every
-# layer has its overhead.
-_LEAST_TOKENS = 32
+# What a pass costs before its first token, in tokens: the weights are read, the layers are called.
 _OVERHEAD = 64
+_ROW_TOKENS = 96
+"""New tokens of a row, besides those of its first path: the attention of a row grows with them."""
 
 Path = tuple[int, ...]
 """Nodes of the tree of one call, from the first token on."""
@@ -176,23 +176,35 @@ class PrefixStore:
         return held
 
 
+class Row(NamedTuple):
+    """What one row of a forward pass computes: new tokens, after stored ones that they need."""
+
+    nodes: list[int]
+    past: list[int]
+
+
 class Pass(NamedTuple):
-    """Rows of one forward pass: for each, its path and how much of that is stored."""
+    """Rows of one forward pass, and which of the call's subsets it answers."""
 
-    paths: list[Path]
-    pasts: list[int]
-    asked: list[int] | None
-    """Which of the call's subsets these are; None if they are beginnings of some."""
-
-    @property
-    def length(self) -> int:
-        """Tokens of a row, stored and new ones and padding."""
-        return max(len(path) for path in self.paths)
+    rows: list[Row]
+    asked: list[int]
+    at: list[tuple[int, int]]
+    """For each of the subsets, the row and the column of its last token."""
 
     @property
     def new(self) -> int:
-        """Tokens that are computed, in each row."""
-        return len(self.paths[0]) - self.pasts[0]
+        """Tokens that are computed in each row, padding included."""
+        return max(len(row.nodes) for row in self.rows)
+
+    @property
+    def past(self) -> int:
+        """Tokens that are read in each row, padding included."""
+        return max(len(row.past) for row in self.rows)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that are computed in all rows."""
+        return len(self.rows) * self.new
 
 
 class Paths:
@@ -202,13 +214,20 @@ class Paths:
         store.begin()
         self._store = store
         self._nodes: dict[Key, int] = {}
+        self._parents: list[int] = []
         self._positions: list[int] = []
         self._tokens: list[int] = []
         self._states: dict[int, State] = {}
         self._paths = [self._path(context.ids, kept) for context, kept in queries]
-        # Only incomplete subsets grow in the steps of a search.
+        # Only incomplete subsets grow in the steps of a search, and no subset goes on after its
+        # last token: the states of all others are worth keeping.
         self._grows = [len(kept) < len(context.ids) for context, kept in queries]
-        _, self._plan = rounds(self._paths, self._states.keys(), store.room)
+        self._kept = {
+            node
+            for path, grows in zip(self._paths, self._grows, strict=True)
+            if grows
+            for node in path[:-1]
+        }
 
     def _path(self, ids: Sequence[int], kept: Sequence[int]) -> Path:
         path: list[int] = []
@@ -218,6 +237,7 @@ class Paths:
             node = self._nodes.get(key)
             if node is None:
                 node = self._nodes[key] = len(self._tokens)
+                self._parents.append(before)
                 self._positions.append(position)
                 self._tokens.append(ids[position])
                 serial = self._serial(before)
@@ -236,85 +256,129 @@ class Paths:
     def worthwhile(self) -> bool:
         """Whether anything is stored or shared, or may be of use to a later call."""
         several = len(self._paths) > 1
-        grows = any(g and len(p) > 1 for g, p in zip(self._grows, self._paths, strict=True))
-        return len(self._plan) > 1 or bool(self._states) or (several and grows)
+        alike = sum(map(len, self._paths)) > len(self._tokens)
+        return alike or bool(self._states) or (several and bool(self._kept))
 
-    def passes(self, rows: Callable[[int], int]) -> Iterator[Pass]:
-        """The passes to run, in order, of at most ``rows(length)`` rows each."""
-        for number, (paths, new) in enumerate(self._plan, start=1):
-            groups: dict[int, list[int]] = {}
-            for which, tokens in enumerate(new):
-                groups.setdefault(tokens, []).append(which)
-            for tokens, waiting in groups.items():
-                waiting.sort(key=lambda which: -len(paths[which]))  # little padding
-                while waiting:
-                    batch = waiting[: rows(len(paths[waiting[0]]))]
-                    del waiting[: len(batch)]
-                    mine = [paths[which] for which in batch]
-                    pasts = [len(path) - tokens for path in mine]
-                    yield Pass(mine, pasts, batch if number == len(self._plan) else None)
+    def passes(self, most_tokens: int, most_asked: int) -> Iterator[Pass]:
+        """The passes to run: so many tokens, read or computed, and subsets each, or one row."""
+        filled = fill(self._paths, self._states.keys(), most_tokens, most_asked)
+        waiting = deque(sorted(filled, key=lambda each: -len(each.row.nodes)))
+        while waiting:
+            batch = [waiting.popleft()]
+            longest = len(batch[0].row.nodes)
+            past, asked, padding = len(batch[0].row.past), len(batch[0].asked), 0
+            while waiting:
+                row, which = waiting[0]
+                past, asked = max(past, len(row.past)), asked + len(which)
+                padding += longest - len(row.nodes)
+                room = most_tokens >= (len(batch) + 1) * (past + longest) and asked <= most_asked
+                if not room or padding > max(_OVERHEAD, len(batch) * longest // 16):
+                    break
+                batch.append(waiting.popleft())
+            places = [
+                (which, (number, column))
+                for number, each in enumerate(batch)
+                for which, column in each.asked
+            ]
+            yield Pass([each.row for each in batch], *map(list, zip(*places, strict=True)))
 
     def run(self, batch: Pass, next_token: Callable[..., torch.Tensor], device: Any) -> Any:
-        """The logits after each row, (rows, vocabulary); new states are stored."""
-        past = max(batch.pasts)
-        slots, mask = [], torch.ones(len(batch.paths), past + batch.new, dtype=torch.long)
-        for row, (path, stored) in enumerate(zip(batch.paths, batch.pasts, strict=True)):
-            padding = past - stored
-            slots.append([0] * padding + [self._states[node].slot for node in path[:stored]])
-            mask[row, :padding] = 0
-        fresh = [path[stored:] for path, stored in zip(batch.paths, batch.pasts, strict=True)]
+        """The logits after each of the subsets, (subsets, vocabulary); new states are stored."""
+        past, new = batch.past, batch.new
         ids, places = (
-            torch.tensor([[of[node] for node in row] for row in fresh], device=device)
+            torch.tensor(
+                [[of[n] for n in r.nodes] + [0] * (new - len(r.nodes)) for r in batch.rows]
+            )
             for of in (self._tokens, self._positions)
         )
+        slots = [
+            [self._states[node].slot for node in row.past] + [0] * (past - len(row.past))
+            for row in batch.rows
+        ]
         cache = self._store.read(slots)
-        logits = next_token(ids, places, mask.to(device), cache)
-        self._keep(batch, cache, past)
+        sees = self._sees(batch).to(device)
+        logits = next_token(ids.to(device), places.to(device), sees, cache, batch.at)
+        self._keep(batch, cache)
         return logits
 
-    def _keep(self, batch: Pass, cache: DynamicCache, past: int) -> None:
-        """Store the new states, but for those of a subset's last token: no subset goes on there."""
+    def _sees(self, batch: Pass) -> torch.Tensor:
+        """Which tokens, stored and new, each new one sees: all of its path, up to itself.
+
+        (rows, 1, new, stored and new). Padding sees itself: the mean of nothing is not a number.
+        """
+        past, new = batch.past, batch.new
+        sees = torch.zeros(len(batch.rows), 1, new, past + new, dtype=torch.bool)
+        sees[:, 0, range(new), range(past, past + new)] = True
+        where: list[int] = []
+        for number, row in enumerate(batch.rows):
+            columns: dict[int, list[int]] = {-1: []}
+            for place, node in enumerate(row.past):
+                columns[node] = [*columns[self._parents[node]], place]
+            for place, node in enumerate(row.nodes):
+                columns[node] = [*columns[self._parents[node]], past + place]
+                start = (number * new + place) * (past + new)
+                where += [start + column for column in columns[node]]
+        sees.view(-1)[where] = True
+        return sees
+
+    def _keep(self, batch: Pass, cache: DynamicCache) -> None:
+        """Store the new states that later subsets may begin with."""
         slots, rows, columns = [], [], []
-        for row, (path, stored) in enumerate(zip(batch.paths, batch.pasts, strict=True)):
-            if batch.asked is not None and not self._grows[batch.asked[row]]:
-                continue
-            before = path[stored - 1] if stored else -1
-            for column, node in enumerate(path[stored : len(path) - (batch.asked is not None)]):
-                if node not in self._states:
-                    serial = self._serial(before)
-                    assert serial is not None
-                    place = (self._positions[node], self._tokens[node])
-                    state = self._store.add(serial, *place)
-                    if state is None:
-                        break
+        for number, row in enumerate(batch.rows):
+            for column, node in enumerate(row.nodes, start=batch.past):
+                if node not in self._kept or node in self._states:
+                    continue
+                serial = self._serial(self._parents[node])
+                if serial is None:  # there was no room for the one before
+                    continue
+                state = self._store.add(serial, self._positions[node], self._tokens[node])
+                if state is not None:
                     self._states[node] = state
                     slots.append(state.slot)
-                    rows.append(row)
-                    columns.append(past + column)
-                before = node
+                    rows.append(number)
+                    columns.append(column)
         if slots:
             self._store.write(slots, cache, rows, columns)
 
 
-Round = tuple[Sequence[Path], list[int]]
-"""Paths that are computed together, and how many new tokens each is computed with."""
+class Filled(NamedTuple):
+    """A row, and which subsets end in it, each at a column."""
+
+    row: Row
+    asked: list[tuple[int, int]]
 
 
-def rounds(paths: Sequence[Path], stored: AbstractSet[int], room: int) -> tuple[int, list[Round]]:
-    """What computing the paths costs, and in which rounds it is done, the paths themselves last.
+def fill(
+    paths: Sequence[Path], stored: AbstractSet[int], most_tokens: int, most_asked: int
+) -> list[Filled]:
+    """Rows for all paths: those that begin alike in one row, where what they share is new once.
 
-    Beginnings that several paths have in common are a round before, if that is cheaper: all their
-    tokens are stored (there is room for so many). They may in turn have beginnings in common. Their
-    number is at most half that of the paths, so there are few rounds.
+    The last token of a path is computed even if it is stored: it gives the logits. A row has at
+    most so many tokens, new and stored, and subsets, or one path.
     """
-    cost, new = _arranged(paths, stored)
-    beginnings, ready = _beginnings(paths, stored, room)
-    if beginnings:
-        first_cost, first = rounds(beginnings, stored, room)
-        rest_cost, rest = _arranged(paths, ready)
-        if first_cost + rest_cost < cost:
-            return first_cost + rest_cost, [*first, (paths, rest)]
-    return cost, [(paths, new)]
+    rows: list[Filled] = []
+    columns: dict[int, int] = {}
+    past: dict[int, None] = {}
+    room = 0
+    # A path comes after those that go on where it ends: it then is within their row.
+    for which in sorted(range(len(paths)), key=lambda which: paths[which], reverse=True):
+        path = paths[which]
+        known = stored_part(path, stored)
+        new = [node for node in path[known:] if node not in columns]
+        more = [node for node in path[:known] if node not in past]
+        full = not rows or len(rows[-1].asked) >= most_asked or len(new) > room
+        if full or len(columns) + len(past) + len(new) + len(more) > most_tokens:
+            new, more = list(path[known:]), list(path[:known])
+            columns, past, room = {}, {}, len(new) + _ROW_TOKENS
+            rows.append(Filled(Row([], []), []))
+        row, asked = rows[-1]
+        room -= len(new)
+        columns.update((node, len(row.nodes) + place) for place, node in enumerate(new))
+        past.update(dict.fromkeys(more))
+        row.nodes.extend(new)
+        row.past.extend(more)
+        asked.append((which, columns[path[-1]]))
+    return rows
 
 
 def stored_part(path: Path, stored: AbstractSet[int]) -> int:
@@ -323,62 +387,3 @@ def stored_part(path: Path, stored: AbstractSet[int]) -> int:
         if node not in stored:
             return depth
     return len(path) - 1
-
-
-def _beginnings(
-    paths: Sequence[Path], stored: AbstractSet[int], room: int
-) -> tuple[list[Path], AbstractSet[int]]:
-    """The longest beginnings that paths have in common and that are not stored; what then is."""
-    through = Counter(node for path in paths for node in path)
-    found: dict[Path, None] = {}
-    for path in paths:
-        depth, known = len(path) - 1, stored_part(path, stored)
-        while depth > known and through[path[depth - 1]] < 2:
-            depth -= 1
-        if depth > known:
-            found[path[:depth]] = None
-    within = {node for path in found for node in path[:-1]}
-    chosen: list[Path] = []
-    ready = set(stored)
-    for path in found:
-        if path[-1] in within:  # the beginning of another one
-            continue
-        more = [node for node in path if node not in ready]
-        if len(ready) + len(more) - len(stored) <= room:
-            chosen.append(path)
-            ready.update(more)
-    return chosen, ready
-
-
-def _arranged(paths: Sequence[Path], stored: AbstractSet[int]) -> tuple[int, list[int]]:
-    return arrange([(len(path) - stored_part(path, stored), len(path)) for path in paths])
-
-
-def arrange(rows: Sequence[tuple[int, int]]) -> tuple[int, list[int]]:
-    """What the rows cost at least, in tokens, and how many new tokens each is computed with.
-
-    A row is (the fewest new tokens it can do with, all its tokens). Rows with the same number of
-    new tokens share a pass.
-    """
-    count = Counter(least for least, _ in rows)
-    shortest: dict[int, int] = {}
-    for least, length in rows:
-        shortest[least] = min(length, shortest.get(least, length))
-    sizes = sorted(count)
-    # best[j]: the sizes before the j-th, and where the last of their passes begins.
-    best = [(0, 0)]
-    for j, size in enumerate(sizes):
-        together, choices = 0, []
-        for i in range(j, -1, -1):
-            if shortest[sizes[i]] < size:
-                break
-            together += count[sizes[i]]
-            choices.append((best[i][0] + max(_LEAST_TOKENS, together * size) + _OVERHEAD, i))
-        best.append(min(choices))
-    computed: dict[int, int] = {}
-    end = len(sizes)
-    while end:
-        start = best[end][1]
-        computed.update(dict.fromkeys(sizes[start:end], sizes[end - 1]))
-        end = start
-    return best[-1][0], [computed[least] for least, _ in rows]

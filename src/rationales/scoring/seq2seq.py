@@ -145,7 +145,7 @@ class Seq2SeqScorer:
                     # What was stored took memory too: one row alone is tried again without it.
                     if held > 1 and len(batch) == 1 and is_out_of_memory(error):
                         continue
-                    self.batch_tokens = smaller_batches(error, len(batch), length)
+                    self.batch_tokens = smaller_batches(error, len(batch), len(batch) * length)
                     continue
                 scores.update(zip(batch, answers, strict=True))
                 waiting = waiting[len(batch) :]
