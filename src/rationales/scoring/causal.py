@@ -1,9 +1,8 @@
 """Subsets scored by a causal Hugging Face model, many to a forward pass.
 
-Questions of the same shape share a pass, so that no token is ever padded and no answer depends on
-its neighbours. What subsets have in common at their beginning is computed once, where that is
-exact (``prefixes``). A pass holds at most ``batch_tokens`` tokens; running out of memory halves
-that.
+What subsets have in common is computed once, where that is exact (``prefixes``); elsewhere, subsets
+of the same size share a pass. No answer depends on its neighbours. A pass holds at most
+``batch_tokens`` tokens; running out of memory halves that.
 """
 
 from __future__ import annotations
