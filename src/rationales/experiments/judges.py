@@ -33,7 +33,9 @@ def bare(explainer: Explainer) -> Explainer:
     return Explainer(base, explainer.tokenizer, name=explainer.name, model=base.model)
 
 
-def identity(explainer: Explainer, adapter: str | None, data: Sequence[str]) -> dict[str, Any]:
+def identity(
+    explainer: Explainer, adapter: str | None, data: Sequence[str | Path]
+) -> dict[str, Any]:
     """What makes a run that of this model and data; ``adapter`` is the folder it came from."""
     model = bare(explainer).model
     if model is None:
@@ -43,7 +45,12 @@ def identity(explainer: Explainer, adapter: str | None, data: Sequence[str]) -> 
         "model_fingerprint": fingerprint(model),
         "adapter": explainer.adapter,
         "adapter_sha256": _adapter_digest(explainer, adapter),
-        "data_sha256": {name: _sha256(data_file(name)) for name in data},
+        "data_sha256": {
+            file.name if isinstance(file, Path) else file: _sha256(
+                file if isinstance(file, Path) else data_file(file)
+            )
+            for file in data
+        },
     }
 
 
@@ -51,9 +58,10 @@ def predictions(explainer: Explainer, contexts: Mapping[str, Context]) -> dict[s
     """Whether the model predicts each target from its whole context."""
     limit = getattr(explainer.scorer, "max_positions", None)
     for name, context in contexts.items():
-        if limit is not None and len(context.ids) > limit:
+        tokens = max(context.source, len(context.ids) - context.source)  # each side has its own
+        if limit is not None and tokens > limit:
             raise RationalesError(
-                f"the context of {name} has {len(context.ids)} tokens, and the model has positions "
+                f"the context of {name} has {tokens} tokens, and the model has positions "
                 f"for {limit}: take another model"
             )
     queries = [(each, each.keep(each.everything)) for each in contexts.values()]
