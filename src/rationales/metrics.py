@@ -36,7 +36,7 @@ class Total(NamedTuple):
 
     total: float
     """Their sum."""
-    count: float
+    number: float
     """How many they are."""
 
     @classmethod
@@ -96,7 +96,7 @@ def alignment_error(
     alignment of sure links then has an error of ½.
     """
     errors = alignment_errors(found, sure, possible, paper=paper)
-    return errors.total / errors.count if errors.count else 0.0
+    return errors.total / errors.number if errors.number else 0.0
 
 
 def alignment_errors(
@@ -234,12 +234,12 @@ def estimate(values: Sequence[float | Total], seed: int = 0) -> Estimate:
     if not values:
         raise RationalesError("there is no mean of no values")
     totals = [each if isinstance(each, Total) else Total(each, 1) for each in values]
-    count = sum(each.count for each in totals)
+    count = sum(each.number for each in totals)
     if not count:
         raise RationalesError("there is no mean of no values")
     mean = fsum(each.total for each in totals) / count
     # Every resample is the same; scipy would warn.
-    if len({each.total / each.count for each in totals if each.count}) == 1:
+    if len({each.total / each.number for each in totals if each.number}) == 1:
         return Estimate(mean, mean, mean, len(values))
     check()
     import numpy as np

@@ -100,7 +100,7 @@ def markdown(table: dict[str, Any]) -> str:
 def _has(values: Values, key: str) -> bool:
     """Whether a column applies to an example, and there is something in it."""
     value = values.get(key)
-    return value is not None and not (isinstance(value, Total) and not value.count)
+    return value is not None and not (isinstance(value, Total) and not value.number)
 
 
 def _best(rows: Sequence[dict[str, Any]], column: dict[str, Any]) -> str | None:

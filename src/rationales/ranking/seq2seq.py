@@ -168,9 +168,7 @@ def _embedded(model: Any, context: Context) -> torch.Tensor:
     return torch.cat(sides, dim=1).detach()
 
 
-def _log_probabilities(
-    model: Any, text: Sequence[Context], embedded: torch.Tensor
-) -> torch.Tensor:
+def _log_probabilities(model: Any, text: Sequence[Context], embedded: torch.Tensor) -> torch.Tensor:
     """What each target of a text has, given rows of embeddings of the whole: (rows, targets)."""
     longest = text[-1]
     border = longest.source
