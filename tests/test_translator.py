@@ -423,7 +423,7 @@ def test_the_command_takes_json_lines(run: Any, folder: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["translate", SOURCE], "no default translation model yet: give one with --model"),
+        (["translate", SOURCE], "no translation model: give one with --model"),
         (["translate", "", "--model", "FOLDER"], "empty"),
         (["translate", "word " * 90, "--model", "FOLDER"], "positions for 64"),
         (["translate", SOURCE, "--model", "CAUSAL"], "translate takes encoder–decoders"),

@@ -111,6 +111,27 @@ def tune(
     )
 
 
+@app.command(
+    "export",
+    epilog="Example: rationales experiment translation export --model runs/compat --out fr-en",
+)
+def export(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder that the model is to be in.")
+    ],
+    model: Annotated[
+        Path, typer.Option("--model", metavar="DIR", help="The folder of a finished model.")
+    ],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what the folder holds of a model.")
+    ] = False,
+) -> None:
+    """Copy a finished model as it can be part of the package: half precision, 20 MB at most."""
+    from rationales.experiments.translation_record import export as exported
+
+    typer.echo(f"the model is in {exported(model, out, overwrite)}", err=True)
+
+
 def _learning(
     usual: float,
     minutes: float | None,

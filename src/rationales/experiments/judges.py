@@ -6,7 +6,6 @@ another model, another adapter or other examples than it began with.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from rationales import explainer as explaining
 from rationales.compat.adapter import WEIGHTS, fingerprint
 from rationales.context import Context
-from rationales.data import data_file
+from rationales.data import data_file, sha256
 from rationales.errors import RationalesError
 from rationales.explainer import Explainer
 from rationales.scoring.adapted import AdaptedScorer
@@ -46,7 +45,7 @@ def identity(
         "adapter": explainer.adapter,
         "adapter_sha256": _adapter_digest(explainer, adapter),
         "data_sha256": {
-            file.name if isinstance(file, Path) else file: _sha256(
+            file.name if isinstance(file, Path) else file: sha256(
                 file if isinstance(file, Path) else data_file(file)
             )
             for file in data
@@ -77,12 +76,5 @@ def _adapter_digest(explainer: Explainer, adapter: str | None) -> str | None:
         return None
     if adapter is None or adapter == explaining.DEFAULT_ADAPTER:
         package = Path(explaining.__file__).parent
-        return _sha256(package / "adapters" / explaining.DEFAULT_ADAPTER / WEIGHTS)
-    return _sha256(Path(adapter).expanduser() / WEIGHTS)
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise RationalesError(f"cannot read {path}: {error.strerror or error}") from error
+        return sha256(package / "adapters" / explaining.DEFAULT_ADAPTER / WEIGHTS)
+    return sha256(Path(adapter).expanduser() / WEIGHTS)
