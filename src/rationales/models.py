@@ -24,6 +24,7 @@ from rationales.model_files import CAUSAL, Kind, check_config, file_names, lacki
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 DEVICES = ("cpu", "cuda", "mps", "xpu")
+TRANSLATORS = Path(__file__).parent / "translators"
 DEFAULT_TRANSLATOR = "fr-en"
 """The translation model that is part of the package: French to English."""
 
@@ -132,7 +133,7 @@ def is_default(name: str | None) -> bool:
 
 def packaged_translator() -> Path:
     """The folder of the translation model that is part of the package; an error if it is not."""
-    folder = Path(__file__).parent / "translators" / DEFAULT_TRANSLATOR
+    folder = TRANSLATORS / DEFAULT_TRANSLATOR
     if not folder.is_dir():
         raise RationalesError(
             "this installation has no translation model: give one with --model, the folder that "
