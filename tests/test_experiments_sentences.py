@@ -309,7 +309,7 @@ def test_all_methods_of_translations_run_but_no_rollout(data, translator, tmp_pa
 
 
 def test_a_sentence_that_is_too_long_is_one_line(translator):
-    with pytest.raises(RationalesError, match="source of sentence 3 has .* positions for 128"):
+    with pytest.raises(RationalesError, match=r"source of sentence 3 has .* positions for 128"):
         sentences.encode_sentence(translator, "3", "le chat " * 70, "the cat")
     with pytest.raises(RationalesError, match="source is empty"):
         sentences.encode_sentence(translator, "3", "  ", "the cat")
@@ -330,7 +330,7 @@ def test_other_data_are_read_as_they_are_found(translator, tmp_path):
     assert set(results["settings"]["data_sha256"]) == {"test.de", "test.en", "de-en.ref.wa"}
     assert not (tmp_path / "run/alignment.svg").exists()  # there is no greedy rationale to draw
     (home / "test.de").write_text("\n")
-    with pytest.raises(RationalesError, match="the source of sentence 1 in .* is empty"):
+    with pytest.raises(RationalesError, match=r"the source of sentence 1 in .* is empty"):
         read_folder(home, "europarl")
 
 

@@ -199,10 +199,13 @@ def _tokens(
         raise RationalesError(
             f"the tokenizer reads a side of sentence {sentence.id} in two ways: take another model"
         )
-    return tuple(
-        tuple(places[token] for token in tokens_in_span(text.text, encoded.offsets, span))
-        for span in text.spans
-    )
+    words = [{*tokens_in_span(text.text, encoded.offsets, span)} for span in text.spans]
+    for token in reversed(range(len(places))):
+        # A space that is a token of its own belongs to what follows it.
+        if not any(token in own for own in words):
+            for own in words:
+                own |= {token} if token + 1 in own else set()
+    return tuple(tuple(places[token] for token in sorted(own)) for own in words)
 
 
 def tabulate(
