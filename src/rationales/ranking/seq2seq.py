@@ -27,6 +27,9 @@ from rationales.ranking.inside import as_list, at_rest, eager_attention, input_d
 from rationales.ranking.protocol import Ranker
 from rationales.scoring.places import last_only, logits_of
 
+_TOGETHER = 12
+"""Targets of a run: a backward pass goes over the whole of it, whatever the target needs."""
+
 LogProbability = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -193,6 +196,7 @@ def _texts(contexts: Sequence[Context]) -> list[list[Context]]:
         last = texts[-1][-1] if texts else None
         if (
             last is not None
+            and len(texts[-1]) < _TOGETHER
             and last.source == context.source
             and last.ids == context.ids[: len(last.ids)]
         ):
