@@ -324,9 +324,10 @@ def report(results: Mapping[str, Any]) -> str:
 
 
 def _shown(chosen: Sequence[Words], predicted: Mapping[str, Sequence[bool]]) -> Words:
-    """The sentence to draw: of those of a fair length the one of which most is predicted."""
+    """The sentence to draw: of those of a fair length and clear links the most predicted one."""
     fair = [each for each in chosen if 6 <= len(each.pair.target) <= 14] or chosen
-    return max(fair, key=lambda each: metrics.share(predicted[each.sentence.id]))
+    clear = [each for each in fair if 2 * len(each.pair.sure) > len(each.pair.possible)] or fair
+    return max(clear, key=lambda each: metrics.share(predicted[each.sentence.id]))
 
 
 def _aligned(each: Words, lines: Lines) -> figures.Aligned:

@@ -116,10 +116,9 @@ class SidesGradients:
         for start in range(0, len(self.path), rows):
             scales, weights = torch.tensor(self.path[start : start + rows]).T[:, :, None, None]
             scaled = (scales.to(embedded) * embedded).requires_grad_()
-            values = _log_probabilities(self.model, text, scaled)
-            for number in range(len(text)):
+            for number, values in enumerate(_log_probabilities(self.model, text, scaled)):
                 [gradient] = torch.autograd.grad(
-                    values[:, number].sum(), scaled, retain_graph=number + 1 < len(text)
+                    values.sum(), scaled, retain_graph=number + 1 < len(text)
                 )
                 sums[number] += (gradient.cpu().double() * weights).sum(dim=0)
         products = sums.norm(dim=-1) if self.norm else (sums * embedded[0].cpu()).sum(dim=-1)
@@ -144,7 +143,7 @@ def attribute(
     """
     with _gradients(model):
         attribution = method(
-            lambda embedded: _log_probabilities(model, [context], embedded)[:, 0],
+            lambda embedded: next(_log_probabilities(model, [context], embedded)),
             _embedded(model, context),
         )
     return attribution[0].detach().cpu().double()
@@ -171,22 +170,25 @@ def _embedded(model: Any, context: Context) -> torch.Tensor:
     return torch.cat(sides, dim=1).detach()
 
 
-def _log_probabilities(model: Any, text: Sequence[Context], embedded: torch.Tensor) -> torch.Tensor:
-    """What each target of a text has, given rows of embeddings of the whole: (rows, targets)."""
-    longest = text[-1]
+def _log_probabilities(
+    model: Any, text: Sequence[Context], embedded: torch.Tensor
+) -> Iterator[torch.Tensor]:
+    """What each target of a text has, given rows of embeddings of the whole: a number a row."""
+    longest, head = text[-1], model.get_output_embeddings()
     border = longest.source
     places = [len(context.ids) - border - 1 for context in text]
     with (
         _embedded_as(model, embedded[:, :border], embedded[:, border:]),
-        logits_of(model.get_output_embeddings(), places),
+        logits_of(head, places) as given,
     ):
         logits = model(**_inputs(model, longest, len(embedded))).logits
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    targets = torch.tensor([context.target_id for context in text], device=logits.device)
-    found: torch.Tensor = logits.log_softmax(dim=-1).gather(
-        2, targets.expand(len(embedded), -1)[:, :, None]
-    )
-    return found[:, :, 0]
+    with torch.no_grad():  # what comes after the head is a constant: a bias, or nothing
+        after = logits - head(given[0])
+    for number, context in enumerate(text):
+        # Each from its own state: the head is wide, and has nothing to say of other targets.
+        own = head(given[0][:, number]) + after[:, number]
+        own = own.to(torch.promote_types(own.dtype, torch.float32))
+        yield own.log_softmax(dim=-1)[:, context.target_id]
 
 
 def _texts(contexts: Sequence[Context]) -> list[list[Context]]:

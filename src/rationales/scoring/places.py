@@ -30,21 +30,28 @@ def at_places(part: Any, places: torch.Tensor | None) -> Iterator[None]:
 
 
 @contextmanager
-def logits_of(head: Any, positions: list[int]) -> Iterator[None]:
-    """Within it, logits are computed for these positions alone."""
+def logits_of(head: Any, positions: list[int]) -> Iterator[list[torch.Tensor]]:
+    """Within it, logits are computed for these positions alone.
+
+    The list is of what the head was given of them, once it has been called.
+    """
     thread = threading.get_ident()
+    given: list[torch.Tensor] = []
 
     def cut(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        return (inputs[0][:, positions], *inputs[1:]) if threading.get_ident() == thread else None
+        if threading.get_ident() != thread:
+            return None
+        given.append(inputs[0][:, positions])
+        return (given[-1], *inputs[1:])
 
     if head is None:
-        yield
+        yield given
         return
     with head.register_forward_pre_hook(cut):
-        yield
+        yield given
 
 
-def last_only(head: Any) -> AbstractContextManager[None]:
+def last_only(head: Any) -> AbstractContextManager[list[torch.Tensor]]:
     """A context within which logits are computed for the last position alone."""
     return logits_of(head, [-1])
 
