@@ -196,13 +196,17 @@ def everything(
         if name not in ALL:
             raise RationalesError(f"there is no experiment {name!r} to skip: {', '.join(ALL)}")
     names = [name for name in ALL if name not in (skip or ())]
-    for name in ("distractors", "alignments"):
-        if name in names and (why := _lacking(name, translator, methods)):
-            typer.echo(f"{name} is skipped: {why}", err=True)
-            names.remove(name)
+    whys = {
+        name: why
+        for name in ("distractors", "alignments")
+        if name in names and (why := _lacking(name, translator, methods))
+    }
+    names = [name for name in names if name not in whys]
+    _check_data(names)
+    for name, why in whys.items():
+        typer.echo(f"{name} is skipped: {why}", err=True)
     if not names:
         raise RationalesError("all experiments are skipped: leave one in")
-    _check_data(names)
     report.check()
     steps = 100
     whole: dict[str, Callable[[Path], None]] = {
