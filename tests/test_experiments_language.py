@@ -10,6 +10,7 @@ import pytest
 
 from rationales import Explainer, rationalize
 from rationales.cli import experiment as commands
+from rationales.cli import experiment_options
 from rationales.cli import run as cli
 from rationales.compat.adapter import WEIGHTS
 from rationales.context import Context
@@ -403,9 +404,10 @@ def test_each_command_has_an_example_in_its_help(name, capsys):
 def test_the_command_prints_the_table_and_the_report_gathers_all(
     data, completes, tiny_explainer, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(commands, "_load", lambda *rest: tiny_explainer)
+    monkeypatch.setattr(experiment_options, "load_explainer", lambda *rest: tiny_explainer)
     monkeypatch.setattr(commands, "_check_data", lambda names: None)
-    arguments = ["--skip", "majority", "--skip", "the", "--skip", "efficiency"]
+    skipped = ("majority", "the", "efficiency", "distractors", "alignments")
+    arguments = [word for name in skipped for word in ("--skip", name)]
     run = ["experiment", "all", *arguments, "--methods", "greedy,random", "--limit", "2"]
     assert cli([*run, "--no-exhaustive", "--out", str(tmp_path / "all")]) == 0
     said = capsys.readouterr()

@@ -8,12 +8,13 @@ from functools import partial
 
 import pytest
 import torch
+from safetensors import safe_open
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from rationales import cli
+from rationales import cli, models
 from rationales.compat import run as run_module
 from rationales.errors import MissingExtraError, RationalesError
-from rationales.experiments import bleu, parallel, translation
+from rationales.experiments import bleu, parallel, translation, translation_record
 from rationales.experiments.batches import NO_TARGET, Batches
 from rationales.experiments.pieces import load_pieces, train_pieces
 from rationales.experiments.translation import Shape, TrainSettings, TuneSettings
@@ -159,6 +160,42 @@ def test_tuning_asks_for_the_model_and_the_pairs_of_its_training(trained, tmp_pa
     other.write_text("Go.\tVa !\n")
     with pytest.raises(RationalesError, match="was trained on other pairs"):
         translation.tune(tmp_path / "x", folder, TuneSettings(), heard.listener, pairs=other)
+
+
+def test_a_finished_model_is_exported_and_is_then_the_default(
+    trained, tmp_path, capsys, monkeypatch
+):
+    folder, record, _ = trained
+    out = tmp_path / "translators/fr-en"
+    command = ["experiment", "translation", "export", "--out", str(out), "--model"]
+    assert cli.run([*command, str(folder)]) == 0
+    assert {file.name for file in out.iterdir()} == {*record["files"], translation.RECORD}
+    with safe_open(out / "model.safetensors", "pt") as file:
+        kinds = {file.get_tensor(name).dtype for name in file.keys()}  # noqa: SIM118
+    assert kinds == {torch.float16}
+    for file in out.iterdir():
+        assert str(tmp_path).encode() not in file.read_bytes()
+    left, right = weights(folder), weights(out)
+    assert all(torch.equal(left[name], right[name]) for name in left)
+
+    monkeypatch.setattr(models, "TRANSLATORS", tmp_path / "translators")
+    loaded = models.load_model(kind="seq2seq")
+    assert loaded.name == "fr-en"
+    assert loaded.model.dtype == torch.float32
+    capsys.readouterr()
+    assert cli.run(["translate", "Je n'ai pas vu", "--continuation", "I", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"] == "fr-en"
+
+    for arguments, message in (
+        ([str(folder)], "is not empty: give another --out"),
+        ([str(tmp_path)], "has no training.json"),
+        ([str(out), "--overwrite"], "is the model itself"),
+    ):
+        assert cli.run([*command, *arguments]) == 2
+        assert message in capsys.readouterr().err
+    monkeypatch.setattr(translation_record, "MOST_BYTES", 1000)
+    assert cli.run([*command, str(folder), "--overwrite"]) == 2
+    assert "train a smaller one" in capsys.readouterr().err
 
 
 def test_a_model_learns_what_it_is_shown(tmp_path, pairs):

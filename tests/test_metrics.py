@@ -203,3 +203,28 @@ def test_crossovers_of_a_hand():
 def test_a_seam_is_in_order():
     with pytest.raises(RationalesError, match="T₂ after T₁"):
         metrics.Seam(3, 2, 5)
+
+
+def test_totals_are_resampled_as_wholes():
+    """The mean is that of all the numbers; the interval is that of sentences, not of words."""
+    groups = [[1.0, 1.0, 1.0], [0.0], [1.0, 0.0]] * 8
+    found = metrics.estimate([metrics.Total.of(group) for group in groups])
+    assert found.mean == pytest.approx(4 / 6)
+    assert found.examples == 24
+    alone = metrics.estimate([value for group in groups for value in group])
+    assert alone.mean == pytest.approx(found.mean)
+    assert found.high - found.low > alone.high - alone.low
+    single = metrics.estimate([metrics.Total(value, 1) for value in (1.0, 2.0, 4.0)])
+    assert single == metrics.estimate([1.0, 2.0, 4.0])
+    same = metrics.estimate([metrics.Total(1, 2), metrics.Total(2, 4), metrics.Total(0, 0)])
+    assert (same.low, same.mean, same.high) == (0.5, 0.5, 0.5)
+    with pytest.raises(RationalesError, match="no mean of no values"):
+        metrics.estimate([metrics.Total(0, 0)])
+
+
+def test_the_errors_of_an_alignment_add_up():
+    sure, possible = {1}, {1, 2}
+    assert metrics.alignment_errors({1, 2, 3}, sure, possible) == (1, 4)
+    assert metrics.alignment_errors({1, 2, 3}, sure, possible, paper=True) == (2, 4)
+    assert metrics.alignment_error({1, 2, 3}, sure, possible) == 1 / 4
+    assert metrics.alignment_error((), (), ()) == 0

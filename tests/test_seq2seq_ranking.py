@@ -9,7 +9,7 @@ import torch
 
 from rationales import Context, RationalesError
 from rationales.context import seq2seq_context
-from rationales.ranking import RANKERS, RankingOptions, make_ranker, order
+from rationales.ranking import RANKERS, RankingOptions, TogetherRanker, make_ranker, order
 
 import seq2seq_oracle as oracle
 from tiny_models import TRANSLATORS, build_translator, shared_translator
@@ -206,3 +206,32 @@ def test_the_model_is_left_as_it_was(family: str) -> None:
     assert all(p.grad is None for p in model.parameters())
     for part in (model.get_encoder(), model.get_decoder()):
         assert not part.get_input_embeddings()._forward_hooks
+
+
+@pytest.mark.parametrize("family", ["marian", "bart", "t5"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "gradient-norm",
+        "gradient-x-embedding",
+        "integrated-gradients",
+        "last-attention",
+        "all-attention",
+    ],
+)
+def test_all_targets_of_texts_are_ranked_together_as_one_by_one(family: str, method: str) -> None:
+    """Captum, context by context, is the oracle; two texts, and a budget that cuts the path."""
+    model = shared_translator(family)
+    texts = [tuple(range(3, 15)), tuple(range(20, 31))]
+    contexts = [
+        seq2seq_context(ids, target, frozenset({4, 5}), 5)
+        for ids in texts
+        for target in range(6, len(ids))
+    ]
+    ranker = make_ranker(method, model, RankingOptions(ig_steps=7, batch_tokens=30))
+    assert isinstance(ranker, TogetherRanker)
+    one_by_one = [ranker.rank(context) for context in contexts]
+    for found, wanted in zip(ranker.rank_all(contexts), one_by_one, strict=True):
+        assert found == pytest.approx(wanted, rel=1e-3, abs=1e-4)
+    assert ranker.rank_all([]) == []
+    assert not isinstance(make_ranker("random"), TogetherRanker)

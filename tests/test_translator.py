@@ -423,7 +423,7 @@ def test_the_command_takes_json_lines(run: Any, folder: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["translate", SOURCE], "no default translation model yet: give one with --model"),
+        (["translate", SOURCE], "no translation model: give one with --model"),
         (["translate", "", "--model", "FOLDER"], "empty"),
         (["translate", "word " * 90, "--model", "FOLDER"], "positions for 64"),
         (["translate", SOURCE, "--model", "CAUSAL"], "translate takes encoder–decoders"),
@@ -434,8 +434,9 @@ def test_the_command_takes_json_lines(run: Any, folder: Path, tmp_path: Path) ->
     ],
 )
 def test_mistakes_are_one_line(
-    run: Any, folder: Path, tiny_folder: Path, arguments: list[str], says: str
+    run: Any, folder: Path, tiny_folder: Path, monkeypatch: Any, arguments: list[str], says: str
 ) -> None:
+    monkeypatch.setattr("rationales.models.TRANSLATORS", folder / "none")
     places = {"FOLDER": str(folder), "CAUSAL": str(tiny_folder)}
     code, out, err = run(*(places.get(a, a) for a in arguments), model=False)
     assert (code, out) == (2, "")

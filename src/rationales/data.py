@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -34,3 +35,11 @@ def data_file(name: str) -> Path:
         f"{name} {where}: it is {SOURCES.get(name, 'a data file')}; "
         f"put it into a folder and set {VARIABLE} to that folder"
     )
+
+
+def sha256(file: Path) -> str:
+    """The digest of a file."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise RationalesError(f"cannot read {file}: {error.strerror or error}") from error

@@ -56,7 +56,8 @@ def load(
     """An explainer for a model: a name, a folder, a model you already have, or the default one.
 
     For an encoder–decoder it is a ``Translator``: it translates a text and explains the
-    translation. ``kind`` ("causal" or "seq2seq") makes the other kind of model an error.
+    translation. ``kind`` ("causal" or "seq2seq") makes the other kind of model an error; the
+    default model of the second kind is the packaged translation model.
 
     With a model object, its tokenizer has to be given too. ``adapter`` is the folder of a
     compatibility adapter, which answers for incomplete contexts; the default model comes with one,
@@ -67,7 +68,8 @@ def load(
     if model is None or isinstance(model, str):
         from rationales.models import is_default, load_model
 
-        if adapter is None and is_default(model) and _packaged_adapter().is_dir():
+        of_default = is_default(model) and kind != "seq2seq"
+        if adapter is None and of_default and _packaged_adapter().is_dir():
             adapter = DEFAULT_ADAPTER
         loaded = load_model(
             model,

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from math import fsum
 from statistics import fmean
+from typing import Any, NamedTuple
 
 from rationales.errors import MissingExtraError, RationalesError
 
@@ -27,6 +29,21 @@ Span = tuple[int, int]
 
 CONFIDENCE = 0.95
 RESAMPLES = 4999
+
+
+class Total(NamedTuple):
+    """Several numbers that one example has, such as a sentence a number for each of its words."""
+
+    total: float
+    """Their sum."""
+    number: float
+    """How many they are."""
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Total:
+        """The total of these numbers."""
+        known = [float(value) for value in values]
+        return cls(fsum(known), len(known))
 
 
 def iou(a: Collection[int], b: Collection[int]) -> float:
@@ -78,9 +95,22 @@ def alignment_error(
     ``paper``, as the paper's evaluation has it, what is sure does not count as possible: a perfect
     alignment of sure links then has an error of ½.
     """
+    errors = alignment_errors(found, sure, possible, paper=paper)
+    return errors.total / errors.number if errors.number else 0.0
+
+
+def alignment_errors(
+    found: Collection[Hashable],
+    sure: Collection[Hashable],
+    possible: Collection[Hashable],
+    *,
+    paper: bool = False,
+) -> Total:
+    """What the alignment error is a share of, and how much of it is wrong: |A| + |S|."""
     a, s, p = set(found), set(sure), set(possible)
     p = p - s if paper else p | s
-    return 1 - (len(a & s) + len(a & p)) / (len(a) + len(s)) if a or s else 0.0
+    links = len(a) + len(s)
+    return Total(links - len(a & s) - len(a & p), links)
 
 
 def alignment_error_rate(
@@ -195,20 +225,33 @@ class Estimate:
     examples: int
 
 
-def estimate(values: Sequence[float], seed: int = 0) -> Estimate:
-    """The mean of the values and its bootstrap interval: percentiles of resampled means."""
+def estimate(values: Sequence[float | Total], seed: int = 0) -> Estimate:
+    """The mean of the values and its bootstrap interval: percentiles of resampled means.
+
+    Of totals, the mean is that of all the numbers in them. Those of one example depend on each
+    other: examples are resampled as wholes.
+    """
     if not values:
         raise RationalesError("there is no mean of no values")
-    mean = fmean(values)
-    if min(values) == max(values):  # every resample is the same; scipy would warn
+    totals = [each if isinstance(each, Total) else Total(each, 1) for each in values]
+    count = sum(each.number for each in totals)
+    if not count:
+        raise RationalesError("there is no mean of no values")
+    mean = fsum(each.total for each in totals) / count
+    # Every resample is the same; scipy would warn.
+    if len({each.total / each.number for each in totals if each.number}) == 1:
         return Estimate(mean, mean, mean, len(values))
     check()
     import numpy as np
     from scipy.stats import bootstrap
 
+    def means(total: Any, count: Any, axis: int = -1) -> Any:
+        return total.sum(axis=axis) / count.sum(axis=axis)
+
     found = bootstrap(
-        (np.asarray(values, dtype=float),),
-        np.mean,
+        tuple(np.asarray(column, dtype=float) for column in zip(*totals, strict=True)),
+        means,
+        paired=True,
         n_resamples=RESAMPLES,
         confidence_level=CONFIDENCE,
         method="percentile",

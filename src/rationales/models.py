@@ -24,6 +24,9 @@ from rationales.model_files import CAUSAL, Kind, check_config, file_names, lacki
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 DEVICES = ("cpu", "cuda", "mps", "xpu")
+TRANSLATORS = Path(__file__).parent / "translators"
+DEFAULT_TRANSLATOR = "fr-en"
+"""The translation model that is part of the package: French to English."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +70,9 @@ def load_model(
         _check_device(device)
     if is_default(name):
         if kind == "seq2seq":
-            raise RationalesError(
-                "there is no default translation model yet: give one with --model, a folder or a "
-                "hub id such as Helsinki-NLP/opus-mt-fr-en"
-            )
-        name, path = DEFAULT_MODEL, default_model.ensure(progress)
+            name, path = DEFAULT_TRANSLATOR, packaged_translator()
+        else:
+            name, path = DEFAULT_MODEL, default_model.ensure(progress)
     else:
         assert name is not None
         path = _local(name) or from_hub(name, allow_pickle, kind)
@@ -128,6 +129,18 @@ def model_path(name: str | None = None) -> Path:
 def is_default(name: str | None) -> bool:
     """Whether a name stands for the default model."""
     return name is None or name.strip().lower() in ALIASES
+
+
+def packaged_translator() -> Path:
+    """The folder of the translation model that is part of the package; an error if it is not."""
+    folder = TRANSLATORS / DEFAULT_TRANSLATOR
+    if not folder.is_dir():
+        raise RationalesError(
+            "this installation has no translation model: give one with --model, the folder that "
+            "`rationales experiment translation train` makes or a hub id such as "
+            "Helsinki-NLP/opus-mt-fr-en"
+        )
+    return folder
 
 
 def check_bfloat16() -> None:

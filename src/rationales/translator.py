@@ -34,40 +34,55 @@ class Translator(Explainer):
             raise RationalesError("a translator needs its model: Translator(..., model=model)")
         source, pinned = encode_source(self.tokenizer, text, options)
         start = decoder_start(self.model, self.tokenizer, options.tgt_lang)
-        self._check_side("source", len(source))
+        self.check_length("source", len(source))
         if options.continuation is None:
-            translation = self._translate(source, start, options.max_length)
+            [translation] = self.translate([source], start, options.max_length)
         else:
             translation = translation_ids(self.tokenizer, options.continuation, options)
         # The last token is only a target: the decoder does not see it.
-        self._check_side("translation", len(start) + len(translation) - 1)
+        self.check_length("translation", len(start) + len(translation) - 1)
         passage = make_pair(self.tokenizer, source, pinned, start, translation)
         if options.target is None:
             return passage, list(range(passage.start, len(passage.tokens)))
         return passage, _targets(passage, options.target)
 
-    def _translate(
-        self, source: Sequence[int], start: Sequence[int], max_length: int | None
-    ) -> list[int]:
-        """The model's translation by raw argmax, without its end token.
+    def translate(
+        self,
+        sources: Sequence[Sequence[int]],
+        start: Sequence[int],
+        max_length: int | None = None,
+    ) -> list[list[int]]:
+        """The model's translations by raw argmax, in ids and without their end tokens.
 
-        The scorer itself decodes: what it says is what it is then found to predict.
+        ``start`` is what the decoder starts with. The scorer itself decodes, all sources side by
+        side: what it says is what it is then found to predict.
         """
-        most = 2 * len(source) + 20 if max_length is None else max_length
         limit = getattr(self.scorer, "max_positions", None)
-        if limit is not None:
-            most = min(most, limit - len(start) + 1)
         ends = end_ids(self.model, self.tokenizer)
-        ids = [*source, *start]
-        for _ in range(most):
-            context = Context(tuple(ids), target_id=0, source=len(source))
-            [score] = self.scorer.score([(context, tuple(range(len(ids))))])
-            if score.prediction_id in ends:
-                break
-            ids.append(score.prediction_id)
-        return ids[len(source) + len(start) :]
+        found: list[list[int]] = [[] for _ in sources]
+        open_ends = set(range(len(sources)))
+        while open_ends:
+            for place in sorted(open_ends):
+                most = 2 * len(sources[place]) + 20 if max_length is None else max_length
+                if limit is not None:
+                    most = min(most, limit - len(start) + 1)
+                if len(found[place]) >= most:
+                    open_ends.discard(place)
+            places = sorted(open_ends)
+            contexts = [
+                Context((*sources[n], *start, *found[n]), target_id=0, source=len(sources[n]))
+                for n in places
+            ]
+            queries = [(context, tuple(range(len(context.ids)))) for context in contexts]
+            for place, score in zip(places, self.scorer.score(queries), strict=True):
+                if score.prediction_id in ends:
+                    open_ends.discard(place)
+                else:
+                    found[place].append(score.prediction_id)
+        return found
 
-    def _check_side(self, what: str, tokens: int) -> None:
+    def check_length(self, what: str, tokens: int) -> None:
+        """Raise if a side of so many tokens has more than the model has positions for."""
         limit = getattr(self.scorer, "max_positions", None)
         if limit is not None and tokens > limit:
             raise RationalesError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rationales.cli.experiment_options import Overwrite, Seed
 from rationales.cli.progress import Bar
 
 if TYPE_CHECKING:
@@ -46,11 +47,6 @@ _Dtype = Annotated[
     str,
     typer.Option("--dtype", help="float32, or bfloat16 to multiply in where the processor has it."),
 ]
-_Seed = Annotated[int, typer.Option("--seed", help="Seed of everything that is random.")]
-_Overwrite = Annotated[
-    bool,
-    typer.Option("--overwrite", help="Replace a run of other settings that the folder holds."),
-]
 
 
 @app.command("train", epilog="Example: rationales experiment translation train --out runs/fr-en")
@@ -63,8 +59,8 @@ def train(
     learning_rate: _Rate = 1.5e-3,
     warmup: _Warmup = 1000,
     dtype: _Dtype = "float32",
-    seed: _Seed = 0,
-    overwrite: _Overwrite = False,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
 ) -> None:
     """Train a French–English model from scratch (75 minutes), and measure its BLEU."""
     from rationales.experiments import translation
@@ -95,8 +91,8 @@ def tune(
     learning_rate: _Rate = 5e-4,
     warmup: _Warmup = 200,
     dtype: _Dtype = "float32",
-    seed: _Seed = 0,
-    overwrite: _Overwrite = False,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
 ) -> None:
     """Fine-tune it for compatibility with word dropout (30 minutes); BLEU before and after."""
     from rationales.experiments import translation
@@ -109,6 +105,27 @@ def tune(
         ),
         out,
     )
+
+
+@app.command(
+    "export",
+    epilog="Example: rationales experiment translation export --model runs/compat --out fr-en",
+)
+def export(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder that the model is to be in.")
+    ],
+    model: Annotated[
+        Path, typer.Option("--model", metavar="DIR", help="The folder of a finished model.")
+    ],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what the folder holds of a model.")
+    ] = False,
+) -> None:
+    """Copy a finished model as it can be part of the package: half precision, 20 MB at most."""
+    from rationales.experiments.translation_record import export as exported
+
+    typer.echo(f"the model is in {exported(model, out, overwrite)}", err=True)
 
 
 def _learning(

@@ -15,8 +15,9 @@ from rationales.options import Options
 
 EXAMPLES = """
 [bold]Examples[/bold]\n
-  rationales translate "Je pense que tu as raison." --model Helsinki-NLP/opus-mt-fr-en\n
-  rationales translate "Je pense." --continuation "I think so." --unit word --model FOLDER\n
+  rationales translate "Je pense que tu as raison."\n
+  rationales translate "Je pense." --continuation "I think so." --unit word\n
+  rationales translate "Ich denke." --model Helsinki-NLP/opus-mt-de-en\n
   rationales translate "Hello." --prefix "translate English to German: " --model t5-small\n
   rationales translate "Hello." --src-lang en --tgt-lang fr --model facebook/m2m100_418M\n
   rationales translate --jsonl sources.jsonl --json rationales.jsonl --model FOLDER
@@ -95,7 +96,7 @@ def translate(
         specials=cast(Literal["pinned", "candidate"], questions.specials),  # Options checks it
         keep_candidates=printing.steps or 0,
     )
-    example = 'rationales translate "Je pense que tu as raison." --model FOLDER'
+    example = 'rationales translate "Je pense que tu as raison."'
     requests = read_requests(texts, options, example)
     lines, steps = texts.jsonl is not None, printing.steps is not None
     with Output(printing.json_path, lines=lines, steps=steps) as output:

@@ -7,28 +7,27 @@ filled templates ─► those that the model completes, with and without the dis
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from rationales import metrics
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.experiments import tables
 from rationales.experiments.contestants import Method, check_limit, contestants
-from rationales.experiments.folder import RESULTS, TABLE, ExperimentFolder
-from rationales.experiments.judges import identity, judges, predictions
+from rationales.experiments.folder import ExperimentFolder
+from rationales.experiments.judges import judges, predictions
 from rationales.experiments.lines import Line, Lines, Progress
+from rationales.experiments.opening import Experiment
 from rationales.experiments.optima import find_optima
 from rationales.experiments.runner import KEY, Task, find_rationales
 from rationales.experiments.templates import PAIRS, TEMPLATES, Example, examples
 from rationales.explainer import Explainer
 from rationales.rationale import Explanation
-from rationales.render import figures, plots
+from rationales.render import figures
 
 DATA = (TEMPLATES, PAIRS)
 PROMPT = "The Supreme Court on Tuesday"
@@ -98,30 +97,25 @@ def run(
 
     ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
     """
-    plots.check()
-    metrics.check()
     settings = settings or Settings()
     methods = contestants(settings.methods, settings.seed, settings.ig_steps, settings.max_size)
-    who = identity(explainer, adapter, DATA)
-    folder = ExperimentFolder(out)
-    with folder.opened({"experiment": "agreement", **asdict(settings), **who}, overwrite):
+    experiment = Experiment("agreement", out, explainer, settings, DATA, adapter)
+    with experiment.opened(overwrite) as opened:
+        folder = opened.folder
         filled = shuffled(examples(explainer.tokenizer), settings.seed)
         chosen = completed(explainer, filled, settings.limit, folder, progress)
-        lines = Lines(folder.parts / "lines.jsonl", KEY)
+        lines = opened.lines(KEY)
         tasks = [Task(judge, method) for judge in judges(explainer) for method in methods]
         find_rationales(tasks, {each.id: each.context for each in chosen}, lines, progress)
         sampled = _sampled(chosen, settings)
         optima = find_optima(explainer, sampled, lines, settings.exhaustive_size, progress)
-        found = {
-            "experiment": "agreement",
-            "settings": asdict(settings) | who,
+        found = opened.known | {
             "filled": len(filled),
             "examples": [_about(each) for each in chosen],
             "optima": optima,
         }
         results = found | {"tables": tabulate(found, lines, methods)}
-        folder.write(RESULTS, json.dumps(results, indent=1) + "\n")
-        folder.write(TABLE, report(results))
+        opened.finish(results, report(results))
         _draw(explainer, results, folder, progress)
     return results
 

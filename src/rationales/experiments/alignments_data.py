@@ -11,12 +11,13 @@ A link joins a source word and a target word, both counted from 0. *Sure* links 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rationales.data import data_file
 from rationales.errors import RationalesError, first_line
+from rationales.experiments.detokenization import Language
 
 HANSARDS = "alignments/en-fr-hansards/en-fr.txt"
 HANSARDS_GOLD = "alignments/en-fr-hansards/gold.txt"
@@ -38,6 +39,29 @@ class AlignedPair:
     def of_target(self, word: int) -> frozenset[int]:
         """The source words that a target word is aligned with, surely or possibly."""
         return frozenset(source for source, target in self.possible if target == word)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A data set as it is found: the names of its files, and how they are read."""
+
+    files: tuple[str, ...]
+    read: Callable[[Path], tuple[AlignedPair, ...]]
+    source: Language
+    target: Language
+
+
+def read_folder(folder: str | Path, name: str) -> tuple[AlignedPair, ...]:
+    """The sentences of a folder in a format that ``FORMATS`` knows, none of them empty."""
+    if name not in FORMATS:
+        raise RationalesError(f"unknown format {name!r}: choose from {', '.join(FORMATS)}")
+    home = Path(folder).expanduser()
+    found = FORMATS[name].read(home)
+    for number, pair in enumerate(found, start=1):
+        if not pair.source or not pair.target:
+            side = "target" if pair.source else "source"
+            raise RationalesError(f"the {side} of sentence {number} in {home} is empty")
+    return found
 
 
 def read_hansards(
@@ -136,6 +160,26 @@ def read_iwslt14(
     texts = [[re.sub(r"@@( |$)", "", line) for line in _lines(file)] for file in files]
     _check_counts(dict(zip(files, map(len, texts), strict=True)))
     return _together(texts, {}, 0, files[0])
+
+
+FORMATS = {
+    "hansards": Format(
+        ("en-fr.txt", "gold.txt"),
+        lambda home: read_hansards(home / "en-fr.txt", home / "gold.txt"),
+        "fr",
+        "en",
+    ),
+    "europarl": Format(
+        ("test.de", "test.en", "de-en.ref.wa"),
+        lambda home: read_naacl(
+            home / "test.de", home / "test.en", home / "de-en.ref.wa", base=0, lenient=True
+        ),
+        "de",
+        "en",
+    ),
+    "rwth": Format(("de", "en", "alignmentDeEn"), lambda home: read_rwth(home), "de", "en"),
+}
+"""The data sets with gold alignments that can be read from a folder."""
 
 
 def _pharaoh(link: str, number: int, file: Path) -> tuple[bool, Link]:

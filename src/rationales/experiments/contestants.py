@@ -6,15 +6,15 @@ one attribution, and a table shows the stronger of the two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.explainer import Explainer
 from rationales.methods import BASELINES
 from rationales.options import Options
-from rationales.ranking import Ranker, RankingOptions, make_ranker
+from rationales.ranking import Ranker, RankingOptions, TogetherRanker, make_ranker
 from rationales.ranking.factory import SIGNED_RANKERS
 
 LABELS = {
@@ -30,8 +30,8 @@ LABELS = {
     "random": "random (control)",
     "nearest-first": "nearest first (control)",
 }
-DEFAULT = tuple(name for name in LABELS if name != "greedy-fast")
-"""What a table has if nobody says otherwise; ``greedy-fast`` is not the paper's algorithm."""
+OF_TRANSLATIONS = tuple(name for name in LABELS if name != "attention-rollout")
+"""What there is for encoder–decoders: a rollout follows one stack of layers."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,24 @@ class Method:
 
 
 def contestants(
-    names: Sequence[str] | None = None, seed: int = 0, steps: int = 100, max_size: int | None = None
+    names: Sequence[str] | None = None,
+    seed: int = 0,
+    steps: int = 100,
+    max_size: int | None = None,
+    known: Sequence[str] = tuple(LABELS),
 ) -> list[Method]:
-    """The methods of these names (all but ``greedy-fast`` if none), signed baselines twice.
+    """The methods of these names, signed baselines twice.
 
-    ``seed`` is that of the random order, ``steps`` those of integrated gradients. No search goes
-    beyond ``max_size`` tokens: what is not sufficient by then is not sufficient.
+    If there are no names, all that are known but ``greedy-fast``, which is not the paper's
+    algorithm. ``seed`` is that of the random order, ``steps`` those of integrated gradients. No
+    search goes beyond ``max_size`` tokens: what is not sufficient by then is not sufficient.
     """
-    wanted = list(DEFAULT if names is None else names)
+    wanted = [name for name in known if name != "greedy-fast"] if names is None else list(names)
     for name in wanted:
-        if name not in LABELS:
-            raise RationalesError(f"unknown method {name!r}: choose from {', '.join(LABELS)}")
+        if name not in known:
+            raise RationalesError(f"unknown method {name!r}: choose from {', '.join(known)}")
     if not wanted:
-        raise RationalesError(f"no methods: choose from {', '.join(LABELS)}")
+        raise RationalesError(f"no methods: choose from {', '.join(known)}")
     if "greedy-minimal" in wanted and "greedy" not in wanted:
         raise RationalesError("greedy-minimal starts from greedy's rationales: name greedy too")
     found: list[Method] = []
@@ -93,8 +98,11 @@ class Rankings:
     explainer: Explainer
     _known: dict[tuple[str, Context], list[float]] = field(default_factory=dict)
 
-    def ranker(self, options: Options) -> Ranker | None:
-        """The ranker that the options call for; None for a search that has no order."""
+    def ranker(self, options: Options, contexts: Iterable[Context] = ()) -> Ranker | None:
+        """The ranker that the options call for; None for a search that has no order.
+
+        ``contexts`` are those that will be ranked: where it can, the ranker takes them together.
+        """
         if options.method not in BASELINES:
             return None
         batch = getattr(self.explainer.scorer, "batch_tokens", RankingOptions().batch_tokens)
@@ -103,7 +111,9 @@ class Rankings:
             self.explainer.model,
             RankingOptions(seed=options.seed, ig_steps=options.ig_steps, batch_tokens=batch),
         )
-        return _Remembering(signed, options, self._known)
+        found = _Remembering(signed, options, self._known)
+        found.prepare(contexts)
+        return found
 
     def clear(self) -> None:
         """Forget everything."""
@@ -120,8 +130,19 @@ class _Remembering:
 
     def rank(self, context: Context) -> list[float]:
         """The importances, absolute if the options say so."""
-        key = (self.options.method, context)
+        key = self._key(context)
         if key not in self.known:
             self.known[key] = self.inner.rank(context)
         found = self.known[key]
         return [abs(each) for each in found] if self.options.absolute else list(found)
+
+    def prepare(self, contexts: Iterable[Context]) -> None:
+        """Rank these together, as far as they are new and the ranker can."""
+        if isinstance(self.inner, TogetherRanker):
+            new = [each for each in contexts if self._key(each) not in self.known]
+            for context, found in zip(new, self.inner.rank_all(new), strict=True):
+                self.known[self._key(context)] = found
+
+    def _key(self, context: Context) -> tuple[str, Context]:
+        """What an importance depends on: not on what a search may add, or has already."""
+        return self.options.method, replace(context, required=(), units=None)

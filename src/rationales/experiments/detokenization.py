@@ -16,7 +16,7 @@ from typing import Literal
 from rationales.errors import RationalesError
 from rationales.metrics import Span
 
-Language = Literal["en", "fr"]
+Language = Literal["de", "en", "fr"]
 
 _CONTRACTED = {
     ("à", "le"): "au",
@@ -42,7 +42,11 @@ _VERB_AFTER_LES = re.compile(r"\w(er|ir|re)$")
 _VERBS_AFTER_LE = frozenset(
     ("croire", "dire", "faire", "lire", "mettre", "prendre", "rendre", "voir")
 )
-_CLINGS_LEFT = {"en": frozenset(",.;:?!)%…") | {"..."}, "fr": frozenset(",.)…") | {"..."}}
+_CLINGS_LEFT = {
+    "de": frozenset(",.;:?!)…") | {"..."},
+    "en": frozenset(",.;:?!)%…") | {"..."},
+    "fr": frozenset(",.)…") | {"..."},
+}
 _CLINGS_RIGHT = frozenset("($")
 
 

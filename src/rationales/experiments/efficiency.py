@@ -8,27 +8,25 @@ Every search starts with a new scorer: nothing that another one has computed is 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, linear_regression
 from typing import Any
 
-from rationales import metrics
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.experiments import tables
 from rationales.experiments.agreement import completed, shuffled
 from rationales.experiments.contestants import Method, check_limit
-from rationales.experiments.folder import RESULTS, TABLE, ExperimentFolder, markdown_table
-from rationales.experiments.judges import identity
+from rationales.experiments.folder import markdown_table
 from rationales.experiments.lines import Line, Lines, Progress
+from rationales.experiments.opening import Experiment
 from rationales.experiments.templates import PAIRS, TEMPLATES, examples
 from rationales.experiments.timing import KEY, TEXT, WAYS, Timed, Way, contexts_of, time_all
 from rationales.explainer import Explainer
-from rationales.render import figures, plots
+from rationales.render import figures
 
 DATA = (TEMPLATES, PAIRS, TEXT)
 
@@ -93,25 +91,18 @@ def run(
 
     ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
     """
-    plots.check()
-    metrics.check()
     settings = settings or Settings()
-    who = identity(explainer, adapter, DATA)
-    folder = ExperimentFolder(out)
-    with folder.opened({"experiment": "efficiency", **asdict(settings), **who}, overwrite):
+    with Experiment("efficiency", out, explainer, settings, DATA, adapter).opened(
+        overwrite
+    ) as opened:
+        folder = opened.folder
         filled = shuffled(examples(explainer.tokenizer), settings.seed)
         chosen = completed(explainer, filled, settings.limit, folder, progress)
         contexts = {each.id: each.context for each in chosen}
-        lines = Lines(folder.parts / "lines.jsonl", KEY)
+        lines = opened.lines(KEY)
         time_all(explainer, _work(explainer, contexts, settings), lines, progress)
-        results = {
-            "experiment": "efficiency",
-            "settings": asdict(settings) | who,
-            "threads": _threads(),
-            **tabulate(lines, settings),
-        }
-        folder.write(RESULTS, json.dumps(results, indent=1) + "\n")
-        folder.write(TABLE, report(results))
+        results = opened.known | {"threads": _threads(), **tabulate(lines, settings)}
+        opened.finish(results, report(results))
         curves = {
             growth["label"]: [(point["length"], point["tokens"]) for point in growth["points"]]
             for growth in results["growth"]

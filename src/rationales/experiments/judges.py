@@ -6,7 +6,6 @@ another model, another adapter or other examples than it began with.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from rationales import explainer as explaining
 from rationales.compat.adapter import WEIGHTS, fingerprint
 from rationales.context import Context
-from rationales.data import data_file
+from rationales.data import data_file, sha256
 from rationales.errors import RationalesError
 from rationales.explainer import Explainer
 from rationales.scoring.adapted import AdaptedScorer
@@ -33,7 +32,9 @@ def bare(explainer: Explainer) -> Explainer:
     return Explainer(base, explainer.tokenizer, name=explainer.name, model=base.model)
 
 
-def identity(explainer: Explainer, adapter: str | None, data: Sequence[str]) -> dict[str, Any]:
+def identity(
+    explainer: Explainer, adapter: str | None, data: Sequence[str | Path]
+) -> dict[str, Any]:
     """What makes a run that of this model and data; ``adapter`` is the folder it came from."""
     model = bare(explainer).model
     if model is None:
@@ -43,7 +44,12 @@ def identity(explainer: Explainer, adapter: str | None, data: Sequence[str]) -> 
         "model_fingerprint": fingerprint(model),
         "adapter": explainer.adapter,
         "adapter_sha256": _adapter_digest(explainer, adapter),
-        "data_sha256": {name: _sha256(data_file(name)) for name in data},
+        "data_sha256": {
+            file.name if isinstance(file, Path) else file: sha256(
+                file if isinstance(file, Path) else data_file(file)
+            )
+            for file in data
+        },
     }
 
 
@@ -51,9 +57,10 @@ def predictions(explainer: Explainer, contexts: Mapping[str, Context]) -> dict[s
     """Whether the model predicts each target from its whole context."""
     limit = getattr(explainer.scorer, "max_positions", None)
     for name, context in contexts.items():
-        if limit is not None and len(context.ids) > limit:
+        tokens = max(context.source, len(context.ids) - context.source)  # each side has its own
+        if limit is not None and tokens > limit:
             raise RationalesError(
-                f"the context of {name} has {len(context.ids)} tokens, and the model has positions "
+                f"the context of {name} has {tokens} tokens, and the model has positions "
                 f"for {limit}: take another model"
             )
     queries = [(each, each.keep(each.everything)) for each in contexts.values()]
@@ -69,12 +76,5 @@ def _adapter_digest(explainer: Explainer, adapter: str | None) -> str | None:
         return None
     if adapter is None or adapter == explaining.DEFAULT_ADAPTER:
         package = Path(explaining.__file__).parent
-        return _sha256(package / "adapters" / explaining.DEFAULT_ADAPTER / WEIGHTS)
-    return _sha256(Path(adapter).expanduser() / WEIGHTS)
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise RationalesError(f"cannot read {path}: {error.strerror or error}") from error
+        return sha256(package / "adapters" / explaining.DEFAULT_ADAPTER / WEIGHTS)
+    return sha256(Path(adapter).expanduser() / WEIGHTS)

@@ -7,10 +7,9 @@ passages ─► rationales of the last word's first token, by every method
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,14 @@ from rationales import metrics
 from rationales.experiments import tables
 from rationales.experiments.annotations import PASSAGES, Annotated, passages
 from rationales.experiments.contestants import Method, check_limit, contestants
-from rationales.experiments.folder import RESULTS, TABLE, ExperimentFolder
-from rationales.experiments.judges import identity, predictions
+from rationales.experiments.folder import ExperimentFolder
+from rationales.experiments.judges import predictions
 from rationales.experiments.lines import Line, Lines, Progress
+from rationales.experiments.opening import Experiment
 from rationales.experiments.runner import KEY, Task, find_rationales
 from rationales.explainer import Explainer
 from rationales.passage import token_texts
-from rationales.render import figures, plots
+from rationales.render import figures
 
 DATA = (PASSAGES,)
 ADDED = 5
@@ -92,30 +92,23 @@ def run(
 
     ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
     """
-    plots.check()
-    metrics.check()
     settings = settings or Settings()
     methods = contestants(settings.methods, settings.seed, settings.ig_steps, settings.max_size)
-    who = identity(explainer, adapter, DATA)
-    folder = ExperimentFolder(out)
-    with folder.opened({"experiment": "lambada", **asdict(settings), **who}, overwrite):
+    experiment = Experiment("lambada", out, explainer, settings, DATA, adapter)
+    with experiment.opened(overwrite) as opened:
+        folder = opened.folder
         everything = passages(explainer.tokenizer)
         order = random.Random(settings.seed).sample(everything, len(everything))
         chosen = order[: settings.limit]
         abouts = _abouts(explainer, chosen, folder, progress)
-        lines = Lines(folder.parts / "lines.jsonl", KEY)
+        lines = opened.lines(KEY)
         # A method that starts from another's rationales has no order of its own.
         tasks = [Task(explainer, method) for method in methods]
         tasks += [Task(explainer, m, added=ADDED) for m in methods if m.after is None]
         find_rationales(tasks, {each.id: each.context for each in chosen}, lines, progress)
-        found: dict[str, Any] = {
-            "experiment": "lambada",
-            "settings": asdict(settings) | who,
-            "examples": abouts,
-        }
+        found = opened.known | {"examples": abouts}
         results = found | tabulate(found, lines, methods)
-        folder.write(RESULTS, json.dumps(results, indent=1) + "\n")
-        folder.write(TABLE, report(results))
+        opened.finish(results, report(results))
         progress("drawing", 0, None, "")
         folder.draw("lambada", figures.bars(results["tables"][0], ("length", "iou", "f1")))
         folder.draw("lambada-first-five", figures.bars(results["first"][0], ("iou", "f1")))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,12 +24,16 @@ Line = dict[str, Any]
 
 
 class Lines:
-    """A file of JSON lines, each found by its key; a line that is added is on the disk."""
+    """A file of JSON lines, each found by its key.
+
+    A line that is added outlives the process. To outlive the machine, it may need a second.
+    """
 
     def __init__(self, path: Path, key: tuple[str, ...]) -> None:
         self.path = path
         self._key = key
         self._lines: dict[tuple[Any, ...], Line] = {}
+        self._synced = 0.0
         try:
             data = path.read_bytes() if path.exists() else b""
             whole = data[: data.rfind(b"\n") + 1]
@@ -65,7 +70,9 @@ class Lines:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
                 file.flush()
-                os.fsync(file.fileno())
+                if (now := time.monotonic()) - self._synced > 1:  # small lines come by hundreds
+                    os.fsync(file.fileno())
+                    self._synced = now
         except OSError as error:
             raise self._problem("write", error) from error
         self._lines[self._key_of(line)] = line
@@ -84,15 +91,16 @@ class Lines:
 class Pace:
     """How far a run is and how long it will take, from the mean time of each kind of work."""
 
-    remaining: list[str]
+    remaining: Counter[str]
+    """How many pieces of each kind are to be done."""
     total: int
-    _seconds: dict[str, list[float]] = field(default_factory=dict)
+    _seconds: dict[str, tuple[float, int]] = field(default_factory=dict)
     _since: float = field(default_factory=time.monotonic)
 
     @property
     def done(self) -> int:
         """Pieces that are finished, by this run or one before."""
-        return self.total - len(self.remaining)
+        return self.total - self.remaining.total()
 
     def begin(self) -> None:
         """Start the clock for a new piece."""
@@ -101,18 +109,19 @@ class Pace:
     def finish(self, kind: str) -> None:
         """A piece of this kind is done."""
         now = time.monotonic()
-        self._seconds.setdefault(kind, []).append(now - self._since)
+        seconds, pieces = self._seconds.get(kind, (0.0, 0))
+        self._seconds[kind] = seconds + now - self._since, pieces + 1
         self._since = now
-        self.remaining.remove(kind)
+        self.remaining[kind] -= 1
 
     @property
     def note(self) -> str:
         """The time left, in words; nothing as long as little is known."""
-        if not self._seconds or not self.remaining:
+        if not self._seconds or not self.remaining.total():
             return ""
-        means = {kind: sum(times) / len(times) for kind, times in self._seconds.items()}
+        means = {kind: seconds / pieces for kind, (seconds, pieces) in self._seconds.items()}
         usual = sum(means.values()) / len(means)
-        left = sum(means.get(kind, usual) for kind in self.remaining)
+        left = sum(means.get(kind, usual) * pieces for kind, pieces in self.remaining.items())
         if left < 90:
             return f"{left:.0f} s left"
         return f"{left / 60:.0f} min left" if left < 5400 else f"{left / 3600:.1f} h left"

@@ -6,6 +6,7 @@ none, n is the smallest, whether or not the search itself could have gone on to 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
@@ -31,7 +32,7 @@ def find_optima(
     """
     known = Lines(lines.path.with_name("exhaustive.jsonl"), ("example",))
     shortest = _shortest(lines, adapter=explainer.adapter is not None)
-    pace = Pace(["" for name in contexts if (name,) not in known], total=len(contexts))
+    pace = Pace(Counter("" for name in contexts if (name,) not in known), len(contexts))
     for name, context in contexts.items():
         if (name,) in known:
             continue

@@ -1,13 +1,14 @@
 """Rationales of many examples by many methods, each written down as it is finished.
 
-examples, eight at a time ─► each method, all eight side by side ─► a line as each one finishes
+examples, some at a time ─► each method, all of them side by side ─► a line as each one finishes
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from rationales.context import Context
 from rationales.experiments.contestants import Method, Rankings
@@ -16,7 +17,7 @@ from rationales.explainer import Explainer
 from rationales.methods import Means, make_search
 from rationales.rationale import Rationale
 from rationales.scoring.protocol import Query, Score, SubsetScorer
-from rationales.search.base import Search
+from rationales.search.base import Search, required_size
 from rationales.search.driver import run
 from rationales.search.prune import prune
 
@@ -26,6 +27,9 @@ AT_ONCE = 8
 KEY = ("example", "adapter", "method", "added")
 """What a rationale's line is found by; ``added``: after so many tokens, enough or not, or null."""
 
+SOURCE: Literal["source"] = "source"
+"""Instead of a number: what was found, and if it has no token of the source, the next such one."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -33,8 +37,11 @@ class Task:
 
     explainer: Explainer
     method: Method
-    added: int | None = None
-    """If given, the search goes on to this many tokens beside the one before the target."""
+    added: int | Literal["source"] | None = None
+    """If given, the search goes on to this many tokens beside the one before the target.
+
+    ``SOURCE``: until there is a token of the source, from where it had ended.
+    """
 
     @property
     def adapter(self) -> bool:
@@ -47,18 +54,22 @@ class Task:
 
 
 def find_rationales(
-    tasks: Sequence[Task], contexts: Mapping[str, Context], lines: Lines, progress: Progress
+    tasks: Sequence[Task],
+    contexts: Mapping[str, Context],
+    lines: Lines,
+    progress: Progress,
+    at_once: int = AT_ONCE,
 ) -> None:
     """Find the rationales that have no line yet, and write their lines."""
     names = list(contexts)
     missing = [(task, name) for task in tasks for name in names if task.key(name) not in lines]
-    pace = Pace([_kind(task) for task, _ in missing], total=len(tasks) * len(names))
+    pace = Pace(Counter(_kind(task) for task, _ in missing), len(tasks) * len(names))
     rankings = {id(task.explainer): Rankings(task.explainer) for task in tasks}
-    for start in range(0, len(names), AT_ONCE):
+    for start in range(0, len(names), at_once):
         for task in tasks:
             wanted = {
                 name: contexts[name]
-                for name in names[start : start + AT_ONCE]
+                for name in names[start : start + at_once]
                 if task.key(name) not in lines
             }
             what = f"{task.method.label}{'' if task.adapter else ', no adapter'}"
@@ -102,16 +113,34 @@ def _of_task(
     if task.method.after is not None:
         yield from _pruned(task, contexts, lines)
         return
-    ranker = rankings.ranker(options)
-    if task.added is not None:
+    ranker = rankings.ranker(options, contexts.values())
+    added = task.added
+    if added is not None:
         scorer = Endless(scorer)
         options = options.change(fast=False)
+    if added == SOURCE:
+        before = replace(task, added=None)
+        found = {name: _read(contexts[name], lines[before.key(name)]) for name in contexts}
+        going_on = {
+            name: _source_next(contexts[name], rationale)
+            for name, rationale in found.items()
+            if not any(index < contexts[name].source for index in rationale.indices)
+        }
+        yield from ((name, found[name]) for name in found if name not in going_on)
+        contexts, added = going_on, 1
 
     def search(context: Context) -> Search:
-        size = options.max_size if task.added is None else len(context.required) + task.added
+        size = options.max_size if added is None else required_size(context) + added
         return make_search(context, options.change(max_size=size), Means(ranker))
 
     yield from rationalize_all(contexts, scorer, search)
+
+
+def _source_next(context: Context, rationale: Rationale) -> Context:
+    """The context of a search that has come so far, and can add nothing but source tokens."""
+    pinned = {*context.pinned}
+    source = tuple((index,) for index in range(context.source) if index not in pinned)
+    return replace(context, required=rationale.indices, units=source)
 
 
 def _pruned(
@@ -121,15 +150,7 @@ def _pruned(
     before = replace(task.method, name=str(task.method.after))
     found: dict[str, Rationale] = {}
     for name, context in contexts.items():
-        line = lines[replace(task, method=before).key(name)]
-        found[name] = Rationale(
-            target=len(context.ids),
-            target_id=context.target_id,
-            indices=tuple(line["indices"]),
-            sufficient=line["sufficient"],
-            evaluations=line["evaluations"],
-            predicted=line["predicted"],
-        )
+        found[name] = _read(context, lines[replace(task, method=before).key(name)])
     # A search that has nothing to ask is none: what cannot shrink is passed on.
     shrinkable = {
         name: contexts[name]
@@ -154,6 +175,18 @@ def _found(rationale: Rationale) -> Line:
         "predicted": rationale.predicted,
         "evaluations": rationale.evaluations,
     }
+
+
+def _read(context: Context, line: Line) -> Rationale:
+    """The rationale that a line tells of."""
+    return Rationale(
+        target=len(context.ids),
+        target_id=context.target_id,
+        indices=tuple(line["indices"]),
+        sufficient=line["sufficient"],
+        evaluations=line["evaluations"],
+        predicted=line["predicted"],
+    )
 
 
 def _kind(task: Task) -> str:

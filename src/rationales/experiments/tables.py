@@ -12,9 +12,9 @@ from typing import Any
 
 from rationales.experiments.contestants import Method
 from rationales.experiments.folder import markdown_table
-from rationales.metrics import estimate
+from rationales.metrics import Total, estimate
 
-Values = Mapping[str, float]
+Values = Mapping[str, float | Total]
 """What was measured on one example, by column; a column that does not apply is left out."""
 
 
@@ -46,7 +46,7 @@ def table(
         examples = measured.get(method.name, ())
         cells: dict[str, Any] = {}
         for column in columns:
-            values = [each[column.key] for each in examples if column.key in each]
+            values = [each[column.key] for each in examples if _has(each, column.key)]
             cells[column.key] = asdict(estimate(values, seed)) if values else None
         rows.append(
             {
@@ -95,6 +95,12 @@ def markdown(table: dict[str, Any]) -> str:
     if not examples:
         return f"{title}\n\nThere are none."
     return f"{title}\n\n{markdown_table(headings, bodies)}"
+
+
+def _has(values: Values, key: str) -> bool:
+    """Whether a column applies to an example, and there is something in it."""
+    value = values.get(key)
+    return value is not None and not (isinstance(value, Total) and not value.number)
 
 
 def _best(rows: Sequence[dict[str, Any]], column: dict[str, Any]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -72,7 +73,7 @@ def time_all(explainer: Explainer, work: Iterable[Timed], lines: Lines, progress
     """Time the searches that have no line yet, one after the other."""
     searches = list(work)
     missing = [each for each in searches if each.key not in lines]
-    pace = Pace([f"{each.part} {each.way.name}" for each in missing], total=len(searches))
+    pace = Pace(Counter(f"{each.part} {each.way.name}" for each in missing), len(searches))
     if missing:
         # The first passes of a process are slow: a short search that nobody times.
         _cost(explainer, replace(missing[0], way=WAYS[0], size=2, endless=True))

@@ -10,7 +10,6 @@ they stopped.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,23 +21,22 @@ from rationales.compat.rows import generator
 from rationales.compat.run import CHECKPOINTS, RunFolder
 from rationales.compat.seq2seq import WordDropout, check_seq2seq
 from rationales.compat.train import versions
-from rationales.data import data_file
+from rationales.data import data_file, sha256
 from rationales.errors import RationalesError, first_line
 from rationales.experiments import bleu
 from rationales.experiments.parallel import HELD_OUT, PAIRS, Split, read_pairs, split
 from rationales.experiments.pieces import load_pieces, train_pieces
+from rationales.experiments.translation_record import RECORD, WEIGHTS, read_record, split_of
 from rationales.experiments.translation_training import Course, Learning, Listener, learn_pairs
 from rationales.models import check_bfloat16
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-RECORD = "training.json"
-"""What says how a model came about, beside its weights."""
 BEAMS = (1, 5)
 """BLEU in the end is measured with so many beams; 1 is greedy."""
 _FORMAT = 1
-_WEIGHTS, _CONFIG, _PIECES = "model.safetensors", "config.json", "tokenizer.json"
+_CONFIG, _PIECES = "config.json", "tokenizer.json"
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def train(
         "format": _FORMAT,
         "experiment": "translation train",
         "settings": asdict(settings),
-        "data": {"name": file.name, "sha256": _sha256(file)},
+        "data": {"name": file.name, "sha256": sha256(file)},
     }
     run = RunFolder(out, RECORD)
     with run.opened(identity, overwrite):
@@ -128,8 +126,8 @@ def tune(
     """The record of a compatible model that is then in the folder: tuned now, or before."""
     file = _check(settings.learning, pairs)
     folder = Path(base).expanduser()
-    trained = _record_of(folder)
-    data = {"name": file.name, "sha256": _sha256(file)}
+    trained = read_record(folder)
+    data = {"name": file.name, "sha256": sha256(file)}
     if trained["data"].get("sha256") != data["sha256"]:
         raise RationalesError(
             f"{folder} was trained on other pairs than {file}: what was held out would leak"
@@ -137,7 +135,7 @@ def tune(
     identity = {
         "format": _FORMAT,
         "experiment": "translation tune",
-        "base": {"name": folder.resolve().name, "sha256": _sha256(folder / _WEIGHTS)},
+        "base": {"name": folder.resolve().name, "sha256": sha256(folder / WEIGHTS)},
         "settings": asdict(settings),
         "data": data,
     }
@@ -146,8 +144,7 @@ def tune(
         if (record := run.record()) is not None:
             return record
         listener.progress("reading", 0, None, "")
-        held_out = trained["settings"]
-        parts = split(read_pairs(file), held_out["seed"], held_out["held_out"])
+        parts = split(read_pairs(file), *split_of(trained))
         model, tokenizer = load(folder)
         check_seq2seq(model)
         before = _bleu(model, tokenizer, parts, listener)
@@ -306,26 +303,6 @@ def _check(learning: Learning, pairs: str | Path | None) -> Path:
     if learning.dtype == "bfloat16":
         check_bfloat16()
     return Path(pairs).expanduser() if pairs is not None else data_file(PAIRS)
-
-
-def _record_of(folder: Path) -> dict[str, Any]:
-    """The record of a trained model; an error if the folder has none."""
-    try:
-        record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        record["settings"]["held_out"], record["data"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RationalesError(
-            f"{folder} has no {RECORD} of `rationales experiment translation train`: give the "
-            "folder of its --out"
-        ) from error
-    return record
-
-
-def _sha256(file: Path) -> str:
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError as error:
-        raise RationalesError(f"cannot read {file}: {error.strerror}") from error
 
 
 def _command(verb: str, seed: int, learning: Learning) -> str:

@@ -7,7 +7,7 @@ and ``nearest-first`` need none. Importing this package loads neither torch nor 
 
 from rationales.ranking.controls import NearestFirst, RandomOrder
 from rationales.ranking.factory import BLACK_BOX_RANKERS, RANKERS, RankingOptions, make_ranker
-from rationales.ranking.protocol import Ranker, order
+from rationales.ranking.protocol import Ranker, TogetherRanker, order
 
 __all__ = [
     "BLACK_BOX_RANKERS",
@@ -16,6 +16,7 @@ __all__ = [
     "RandomOrder",
     "Ranker",
     "RankingOptions",
+    "TogetherRanker",
     "make_ranker",
     "order",
 ]

@@ -85,9 +85,8 @@ def _looking_inside(name: str, model: Any, options: RankingOptions) -> Ranker:
     # Imported here: these load torch, which naming a method (``--help``) must not.
     from rationales.ranking import attention, gradients
 
-    if name in ("last-attention", "all-attention") and getattr(
-        model.config, "is_encoder_decoder", False
-    ):
+    translates = getattr(model.config, "is_encoder_decoder", False)
+    if translates and name in ("last-attention", "all-attention"):
         from rationales.ranking.seq2seq import SidesAttention
 
         return SidesAttention(model, all_layers=name == "all-attention")
@@ -101,4 +100,16 @@ def _looking_inside(name: str, model: Any, options: RankingOptions) -> Ranker:
         "last-attention": lambda: attention.LastAttention(model),
         "all-attention": lambda: attention.AllAttention(model),
     }
-    return makers[name]()
+    ranker = makers[name]()
+    if not translates:
+        return ranker
+    from rationales.ranking.seq2seq import SidesGradients, integral
+
+    return SidesGradients(
+        ranker,
+        model,
+        path=integral(options.ig_steps) if name == "integrated-gradients" else ((1.0, 1.0),),
+        norm=name == "gradient-norm",
+        absolute=options.absolute,
+        batch_tokens=options.batch_tokens,
+    )

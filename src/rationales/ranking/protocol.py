@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rationales.context import Context, Subset
 from rationales.errors import RationalesError
@@ -22,6 +22,15 @@ class Ranker(Protocol):
 
         Required and pinned indices have values too; they are kept anyway, so a search ignores them.
         """
+        ...
+
+
+@runtime_checkable
+class TogetherRanker(Ranker, Protocol):
+    """A ranker that is faster when it is given all the targets of a text at once."""
+
+    def rank_all(self, contexts: Sequence[Context]) -> list[list[float]]:
+        """The importances of each context, as ``rank`` gives them one by one."""
         ...
 
 

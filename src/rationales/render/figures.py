@@ -1,6 +1,7 @@
 """Figures of rationales: bars of a table, the matrix of a text, passages with their rationales.
 
-The matrix is that of the paper's first figure, the passages those of its figure on Lambada.
+The matrix is that of the paper's first figure, the passages those of its figure on Lambada, the
+alignment that of its figure on translation.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LOOKS = list(zip((BLUE, ORANGE, GREEN, PURPLE, GREY), "os^Dv", strict=True))
-_HIGHLIGHT = "#F9E27D"
+_HIGHLIGHT, _LIGHT = "#F9E27D", "#A9DDCB"
 _COLUMNS, _LETTERS = 92, 8.0
 """Characters of a line of a passage, and their size in points."""
 
@@ -71,11 +72,45 @@ def matrix(explanation: Explanation) -> Figure:
     panel.set_yticks(
         range(len(rationales)), [_plain(r.target_text or tokens[r.target].text) for r in rationales]
     )
-    panel.xaxis.tick_top()
-    panel.grid(visible=False)
-    panel.tick_params(length=0)
-    for spine in panel.spines.values():
-        spine.set_visible(False)
+    _bare(panel)
+    return figure
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """The words of a sentence and of its translation, and links between them: (source, target)."""
+
+    source: Sequence[str]
+    target: Sequence[str]
+    found: Collection[tuple[int, int]]
+    sure: Collection[tuple[int, int]]
+    possible: Collection[tuple[int, int]]
+
+
+def alignment(shown: Aligned) -> Figure:
+    """Rows are target words, columns source words: rationales, and beside them people's links.
+
+    Possible links are lighter than sure ones.
+    """
+    rows, columns = len(shown.target), len(shown.source)
+    figure, panels = make_panels(2, (2.4 + 0.52 * columns, 1.5 + 0.26 * rows))
+    colours = (
+        ("greedy source rationales", dict.fromkeys(shown.found, BLUE)),
+        (
+            "gold alignment",
+            dict.fromkeys(shown.possible, _LIGHT) | dict.fromkeys(shown.sure, GREEN),
+        ),
+    )
+    for panel, (title, colour) in zip(panels, colours, strict=True):
+        for row in range(rows):
+            for column in range(columns):
+                panel.add_patch(_cell(column, row, colour.get((column, row), "#f1f1f1")))
+        panel.set_xlim(-0.5, columns - 0.5)
+        panel.set_ylim(rows - 0.5, -0.5)
+        panel.set_xticks(range(columns), map(_plain, shown.source), rotation=60, ha="left")
+        panel.set_yticks(range(rows), map(_plain, shown.target))
+        panel.set_xlabel(title)
+        _bare(panel)
     return figure
 
 
@@ -165,6 +200,15 @@ def _laid_out(pieces: Sequence[str]) -> list[tuple[int, int, str, int]]:
         found.append((line, column, text, index))
         column += len(text)
     return found
+
+
+def _bare(panel: Axes) -> None:
+    """Take lines and ticks off a matrix; its columns are named above it."""
+    panel.xaxis.tick_top()
+    panel.grid(visible=False)
+    panel.tick_params(length=0)
+    for spine in panel.spines.values():
+        spine.set_visible(False)
 
 
 def _cell(column: float, row: float, colour: str) -> Any:

@@ -1,4 +1,4 @@
-"""Hooks on the parts of an encoder–decoder: tokens in other places, logits of one position alone.
+"""Hooks on the parts of an encoder–decoder: tokens in other places, logits of some positions alone.
 
 A hook belongs to the model, which threads may share: each acts in the thread that has set it only.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -30,18 +30,30 @@ def at_places(part: Any, places: torch.Tensor | None) -> Iterator[None]:
 
 
 @contextmanager
-def last_only(head: Any) -> Iterator[None]:
-    """Within it, logits are computed for the last position alone."""
+def logits_of(head: Any, positions: list[int]) -> Iterator[list[torch.Tensor]]:
+    """Within it, logits are computed for these positions alone.
+
+    The list is of what the head was given of them, once it has been called.
+    """
     thread = threading.get_ident()
+    given: list[torch.Tensor] = []
 
     def cut(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        return (inputs[0][:, -1:], *inputs[1:]) if threading.get_ident() == thread else None
+        if threading.get_ident() != thread:
+            return None
+        given.append(inputs[0][:, positions])
+        return (given[-1], *inputs[1:])
 
     if head is None:
-        yield
+        yield given
         return
     with head.register_forward_pre_hook(cut):
-        yield
+        yield given
+
+
+def last_only(head: Any) -> AbstractContextManager[list[torch.Tensor]]:
+    """A context within which logits are computed for the last position alone."""
+    return logits_of(head, [-1])
 
 
 def has_table(module: Any) -> bool:

@@ -1,0 +1,436 @@
+"""Distractors and alignments at toy scale: numbers by hand, kills, refusals, commands."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import rationales
+from rationales import models
+from rationales.cli import experiment as commands
+from rationales.cli import run as cli
+from rationales.errors import RationalesError
+from rationales.experiments import alignments, distractors, sentences, tables, translation_record
+from rationales.experiments.alignments import Words
+from rationales.experiments.alignments_data import AlignedPair, read_folder
+from rationales.experiments.contestants import OF_TRANSLATIONS, contestants
+from rationales.experiments.detokenization import detokenize
+from rationales.experiments.lines import Lines
+from rationales.experiments.pieces import load_pieces, train_pieces
+from rationales.experiments.runner import KEY, SOURCE
+from rationales.experiments.sentences import Sentence
+from rationales.experiments.translation import Shape, build
+from rationales.metrics import Seam
+from rationales.ranking import RankingOptions, make_ranker
+from rationales.translator import Translator
+
+from tiny_models import draw_weights
+
+FEW = ("greedy", "greedy-minimal", "last-attention", "random")
+GOLD = "1-1 2-2 3p3\n1-1 2-4 3-3 2p2\n1-1 2-2 3-3\n"
+TEXT = "the house .   ||| la maison .\ni see it   ||| je ne le vois\noh , no   ||| oh , non\n"
+
+
+def silent(what, done, total, note):
+    """A progress that nobody watches."""
+
+
+def dies_when(text, after=0):
+    """A progress that kills the run once something is said, and so far done."""
+
+    def progress(what, done, total, note):
+        if text in what and done >= after:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A folder with small data files, of whose pairs four are held out."""
+    folder = tmp_path / "data"
+    hansards = folder / "alignments/en-fr-hansards"
+    hansards.mkdir(parents=True)
+    (hansards / "en-fr.txt").write_text(TEXT)
+    (hansards / "gold.txt").write_text(GOLD)
+    (folder / "tatoeba-fr-en").mkdir()
+    words = [("la maison", "the house"), ("le chat", "the cat"), ("oh non", "oh no")]
+    lines = [f"{e} {n}.\t{f} {n}." for f, e in words for n in ("un", "deux", "trois", "six")]
+    (folder / "tatoeba-fr-en/en-fr.tsv").write_text("\n".join(lines) + "\n")
+    monkeypatch.setenv("RATIONALES_DATA", str(folder))
+    monkeypatch.setattr(translation_record, "HELD_OUT", 4)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A tiny model of Marian's architecture with wide random weights, and its pieces."""
+    home = tmp_path_factory.mktemp("models") / "tiny-fr-en"
+    home.mkdir()
+    pieces = home / "tokenizer.json"
+    pieces.write_text(train_pieces([TEXT.replace("|||", ""), "Le chat. The cat un deux."], 340))
+    tokenizer = load_pieces(pieces, 128)
+    model = draw_weights(build(Shape(340, 16, 24, 2, 1, 2, 128, 0.0), tokenizer, 0))
+    model.save_pretrained(home)
+    tokenizer.save_pretrained(home)
+    return home
+
+
+@pytest.fixture(scope="module")
+def translator(folder):
+    return rationales.load(str(folder), kind="seq2seq")
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch):
+    """Translations of a random model have no end: here they have four tokens at most."""
+    whole = Translator.translate
+
+    def translate(self, sources, start, max_length=None):
+        return whole(self, sources, start, 4)
+
+    monkeypatch.setattr(Translator, "translate", translate)
+
+
+def write(lines, method, rows, sentence="7", added=None):
+    """Lines of the targets from 6 on: what each keeps; None: all of it is not enough."""
+    for target, kept in enumerate(rows, start=6):
+        lines.add(
+            dict(zip(KEY, (f"{sentence}/{target}", False, method, added), strict=True))
+            | {
+                "indices": [0] if kept is None else kept,
+                "sufficient": kept is not None,
+                "predicted": None,
+                "evaluations": 1,
+            }
+        )
+
+
+SENTENCE = Sentence("7", tuple(range(10)), 5, 6, frozenset({4, 5}))
+"""Four source tokens and an end, what the decoder starts with, four target tokens."""
+
+
+def test_crossovers_are_those_of_a_hand(tmp_path):
+    lines = Lines(tmp_path / "lines.jsonl", KEY)
+    write(lines, "greedy", [[0, 2], [6, 1], [7, 0, 6, 3], None])
+    [method] = contestants(["greedy"])
+    seam = Seam(source=2, border=5, target=8)
+    found = distractors.measured(SENTENCE, seam, method, SENTENCE.targets, lines)
+    # The last is not sufficient: it has all of S₁ (2) and of T₁ (2), and 7 tokens.
+    assert {name: total / number for name, (total, number) in found.items()} == {
+        "mean_source": (1 + 0 + 1 + 2) / 4,
+        "mean_target": (1 + 2) / 2,
+        "rate_source": 3 / 4,
+        "rate_target": 1.0,
+        "length": (2 + 2 + 4 + 7) / 4,
+        "sufficient": 3 / 4,
+    }
+    pair = distractors.Concatenated(SENTENCE, seam)
+    predicted = {"7": [True, True, False, True]}
+    settings = distractors.Settings(methods=("greedy",))
+    whole, still, no_longer = distractors.tabulate([pair], predicted, lines, settings)
+    assert [table["targets"] for table in (whole, still, no_longer)] == [4, 3, 1]
+    cells = no_longer["rows"][0]["cells"]
+    assert cells["mean_source"]["mean"] == 1.0
+    assert cells["length"]["mean"] == 4.0
+    assert still["rows"][0]["cells"]["mean_target"]["mean"] == 2.0
+    assert whole["rows"][0]["paper"] == {
+        "mean_source": 0.12,
+        "mean_target": 0.12,
+        "rate_source": 0.09,
+        "rate_target": 0.02,
+    }
+
+
+def test_alignments_are_those_of_a_hand(tmp_path):
+    lines = Lines(tmp_path / "lines.jsonl", KEY)
+    write(lines, "greedy", [[0], [6, 2], [7, 1], None])
+    write(lines, "greedy", [[0], [6, 2], [7, 1], [8, 3]], added=SOURCE)
+    sure, possible = {(0, 0)}, {(0, 0), (1, 0), (2, 1)}
+    pair = AlignedPair(("a", "b", "c"), ("x", "y", "z"), frozenset(sure), frozenset(possible))
+    # Source words of one, two and one sub-words; target words of two, one and one.
+    each = Words(SENTENCE, pair, ((0,), (1, 2), (3,)), ((6, 7), (8,), (9,)))
+    [method] = contestants(["greedy"])
+    found = alignments.measured(each, method, SENTENCE.targets, lines)
+    assert {name: total / number for name, (total, number) in found.items()} == pytest.approx(
+        {
+            "length": (2 + 1 + 3) / 3,
+            "tokens": (1 + 2 + 2 + 7) / 4,
+            "sufficient": 3 / 4,
+            "aer": (0 + 1 + 3) / (3 + 1 + 3),
+            "aer_paper": (1 + 1 + 3) / (3 + 1 + 3),
+            "iou": (1 + 0) / 2,
+            "f1": (1 + 0) / 2,
+            "top1": (1 + 0) / 2,
+        }
+    )
+    settings = alignments.Settings(methods=("greedy",))
+    predicted = {"7": [True, False, True, True]}
+    whole, known = alignments.tabulate([each], predicted, lines, settings, paper_aer=True)
+    # The first word has a sub-word that is not predicted: of it, nothing counts.
+    assert known["targets"] == 2
+    cells = known["rows"][0]["cells"]
+    assert cells["length"]["mean"] == 2.0
+    assert cells["iou"]["mean"] == 0.0
+    assert cells["aer"]["mean"] == 1.0
+    assert whole["rows"][0]["paper"]["top1"] == 0.64
+    assert "AER, sure links not possible" in tables.markdown(whole)
+    [without, _] = alignments.tabulate([each], predicted, lines, settings)
+    assert "aer_paper" not in without["rows"][0]["cells"]
+
+
+def test_two_sentences_have_one_end_and_meet_where_the_first_one_ends(translator):
+    tokenizer = translator.tokenizer
+    sources = [tokenizer(text)["input_ids"] for text in ("la maison", "oh non.")]
+    end = frozenset({len(sources[0]) - 1}), frozenset({len(sources[1]) - 1})
+    joined = distractors.join(
+        translator, "0", (sources[0], end[0], [5, 6]), (sources[1], end[1], [7])
+    )
+    sentence, seam = joined.sentence, joined.seam
+    assert list(sentence.ids[: sentence.source]) == tokenizer("la maison oh non.")["input_ids"]
+    assert sentence.ids[sentence.start :] == (5, 6, 7)
+    assert seam == Seam(len(sources[0]) - 1, sentence.source, sentence.start + 2)
+    assert sentence.pinned == {sentence.source - 1, sentence.source}
+    first = sentence.contexts[sentence.name(sentence.start)]
+    assert first.required == ()
+    assert first.target_id == 5
+
+
+def test_contracted_words_have_the_same_tokens(translator):
+    pair = AlignedPair(("parler", "à", "le", "ami"), ("talk",))
+    french, english = (detokenize(side, "fr") for side in (pair.source, pair.target))
+    each = alignments.in_words(translator, "1", pair, ("fr", "en"))
+    assert french.text == "Parler à l'ami"
+    assert english.text == "Talk"
+    covered = [index for own in each.source for index in own]
+    assert sorted(covered) == list(range(each.sentence.source - 1))
+    au = alignments.in_words(
+        translator, "1", AlignedPair(("à", "le", "chat"), ("cat",)), ("fr", "en")
+    )
+    assert au.source[0] == au.source[1]
+    assert au.source_words(au.source[0]) == {0, 1}
+
+
+def runs(experiment, settings, translator, out, progress=silent, overwrite=False):
+    return experiment.run(out, translator, settings, overwrite=overwrite, progress=progress)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "settings", "figures", "kills", "file"),
+    [
+        (
+            distractors,
+            distractors.Settings(methods=FEW, ig_steps=3, max_size=5),
+            ("distractors", "distractors-predicted"),
+            (("translating", 0), ("predicting", 1), ("last", 3), ("random", 9), ("drawing", 0)),
+            "tatoeba-fr-en/en-fr.tsv",
+        ),
+        (
+            alignments,
+            alignments.Settings(methods=FEW, ig_steps=3, max_size=5),
+            ("alignments", "alignments-predicted", "alignment"),
+            (("predicting", 1), ("greedy", 5), ("random", 60), ("drawing", 0)),
+            "alignments/en-fr-hansards/gold.txt",
+        ),
+    ],
+)
+def test_a_run_dies_goes_on_and_ends_alike(
+    data, translator, tmp_path, experiment, settings, figures, kills, file
+):
+    out, broken = tmp_path / "whole", tmp_path / "broken"
+    results = runs(experiment, settings, translator, out)
+    assert {path.name for path in out.iterdir()} == {
+        "settings.json",
+        "results.json",
+        "table.md",
+        "parts",
+        *(f"{name}.{kind}" for name in figures for kind in ("png", "svg")),
+    }
+    text = (out / "table.md").read_text(encoding="utf-8")
+    assert "paper" in text
+    assert str(tmp_path) not in text
+    assert len({row["method"] for row in results["tables"][0]["rows"]}) == len(FEW)
+    for what, after in kills:
+        with pytest.raises(KeyboardInterrupt):
+            runs(experiment, settings, translator, broken, dies_when(what, after))
+    assert runs(experiment, settings, translator, broken) == results
+    assert (broken / "table.md").read_bytes() == (out / "table.md").read_bytes()
+    lines = [sorted((each / "parts/lines.jsonl").read_text().split("\n")) for each in (out, broken)]
+    assert lines[0] == lines[1]
+
+    with pytest.raises(RationalesError, match="its seed is 0, not 1"):
+        runs(experiment, replace(settings, seed=1), translator, broken)
+    (data / file).write_text((data / file).read_text().replace("3p3", "3-3").replace("six", "dix"))
+    with pytest.raises(RationalesError, match="its data_sha256 is"):
+        runs(experiment, settings, translator, broken)
+
+
+def test_the_first_source_token_is_that_of_the_order(data, translator, tmp_path):
+    methods = ("greedy", "integrated-gradients", "all-attention", "nearest-first")
+    settings = alignments.Settings(limit=2, methods=methods, ig_steps=3, max_size=2)
+    runs(alignments, settings, translator, tmp_path / "run")
+    lines = Lines(tmp_path / "run/parts/lines.jsonl", KEY)
+    pairs = read_folder(data / "alignments/en-fr-hansards", "hansards")
+    went_on = 0
+    for number, pair in enumerate(pairs, start=1):
+        each = alignments.in_words(translator, str(number), pair, ("fr", "en")).sentence
+        for name, context in each.contexts.items():
+            if (name, False, "greedy", SOURCE) not in lines:
+                continue
+            for method in settings.contestants:
+                before = lines[name, False, method.name, None]["indices"]
+                after = lines[name, False, method.name, SOURCE]["indices"]
+                assert after[: len(before)] == before
+                assert len(after) - len(before) <= 1
+                went_on += len(after) > len(before)
+                first = next(index for index in after if index < each.source)
+                if method.name == "greedy":
+                    continue
+                ranker = make_ranker(method.row, translator.model, RankingOptions(ig_steps=3))
+                importances = ranker.rank(context)
+                if method.options.absolute:
+                    importances = [abs(value) for value in importances]
+                free = [i for i in range(each.source) if i not in each.pinned]
+                best = max(importances[i] for i in free)
+                assert importances[first] == pytest.approx(best, abs=1e-5)
+    assert went_on
+
+
+def test_all_methods_of_translations_run_but_no_rollout(data, translator, tmp_path):
+    settings = distractors.Settings(limit=1, ig_steps=2, max_size=2)
+    results = runs(distractors, settings, translator, tmp_path / "run")
+    rows = {row["row"] for row in results["tables"][0]["rows"]}
+    assert rows == {*OF_TRANSLATIONS} - {"greedy-fast"}
+    with pytest.raises(RationalesError, match="unknown method 'attention-rollout'"):
+        runs(distractors, distractors.Settings(methods=("attention-rollout",)), translator, "x")
+
+
+def test_a_sentence_that_is_too_long_is_one_line(translator):
+    with pytest.raises(RationalesError, match=r"source of sentence 3 has .* positions for 128"):
+        sentences.encode_sentence(translator, "3", "le chat " * 70, "the cat")
+    with pytest.raises(RationalesError, match="source is empty"):
+        sentences.encode_sentence(translator, "3", "  ", "the cat")
+
+
+def test_other_data_are_read_as_they_are_found(translator, tmp_path):
+    home = tmp_path / "europarl"
+    home.mkdir()
+    (home / "test.de").write_text("\ufeffdas Haus .\n", encoding="utf-8")
+    (home / "test.en").write_text("the house .\n")
+    (home / "de-en.ref.wa").write_text("1 0 0\n1 1 1 P\n")
+    settings = alignments.Settings(methods=("random",), max_size=2, format="europarl")
+    results = alignments.run(
+        tmp_path / "run", translator, settings, folder=home, overwrite=False, progress=silent
+    )
+    assert results["sentences"] == 1
+    assert results["unaligned"] == 1
+    assert set(results["settings"]["data_sha256"]) == {"test.de", "test.en", "de-en.ref.wa"}
+    assert not (tmp_path / "run/alignment.svg").exists()  # there is no greedy rationale to draw
+    (home / "test.de").write_text("\n")
+    with pytest.raises(RationalesError, match=r"the source of sentence 1 in .* is empty"):
+        read_folder(home, "europarl")
+
+
+def test_a_black_box_or_a_language_model_does_not_translate(data, tiny_explainer, tmp_path):
+    for experiment in (distractors, alignments):
+        with pytest.raises(RationalesError, match="does not translate"):
+            runs(experiment, None, tiny_explainer, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["distractors", "--limit", "0"], "limit must be at least 1"),
+        (["distractors", "--methods", "attention-rollout"], "unknown method 'attention-rollout'"),
+        (["alignments", "--format", "moses"], "unknown format 'moses'"),
+        (["alignments", "--format", "rwth"], "give --data DIR"),
+        (["alignments", "--data", "nowhere"], "cannot read nowhere/en-fr.txt"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, message, data, folder, tmp_path, capsys):
+    run = ["experiment", *arguments, "--model", str(folder), "--out", str(tmp_path / "run")]
+    assert_one_line(run, message, capsys)
+
+
+def assert_one_line(arguments, message, capsys):
+    assert cli(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+
+
+def test_a_gold_file_of_other_sentences_is_one_line(data, folder, tmp_path, capsys):
+    (data / "alignments/en-fr-hansards/gold.txt").write_text("1-1\n")
+    run = ["experiment", "alignments", "--model", str(folder), "--out", str(tmp_path / "run")]
+    assert_one_line(run, "gold.txt has 1 sentences, but", capsys)
+
+
+@pytest.mark.parametrize("name", ["distractors", "alignments"])
+def test_no_model_and_a_language_model_are_one_line(
+    name, data, tiny_folder, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(models, "TRANSLATORS", tmp_path)
+    run = ["experiment", name, "--out", str(tmp_path / "run")]
+    assert_one_line(run, "this installation has no translation model: give one", capsys)
+    assert_one_line([*run, "--model", str(tiny_folder)], "takes encoder–decoders", capsys)
+    monkeypatch.setenv("RATIONALES_DATA", str(tmp_path))
+    assert_one_line(run, "set RATIONALES_DATA to that folder", capsys)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_commands_print_their_tables_with_the_packaged_model(
+    data, folder, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(models, "TRANSLATORS", tmp_path)
+    (tmp_path / "fr-en").symlink_to(folder)
+    skipped = [word for name in commands.ALL[:5] for word in ("--skip", name)]
+    run = ["experiment", "all", *skipped, "--limit", "1"]
+    run += ["--methods", "greedy,attention-rollout", "--out", str(tmp_path / "all")]
+    assert cli(run) == 0
+    said = capsys.readouterr()
+    assert "# Translation with distractors" in said.out
+    assert "# Translation against gold alignments" in said.out
+    assert "fr-en" in said.out
+    page = (tmp_path / "all/report.html").read_text(encoding="utf-8")
+    assert '<section id="alignments">' in page
+    more = ["experiment", "alignments", "--limit", "1", "--methods", "greedy", "--paper-aer"]
+    assert cli([*more, "--out", str(tmp_path / "all/alignments")]) == 0  # nothing is done again
+    assert "sure links not possible" in capsys.readouterr().out
+
+
+def test_all_says_why_translations_are_skipped(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(models, "TRANSLATORS", tmp_path)
+    skipped = [word for name in commands.ALL[:5] for word in ("--skip", name)]
+    assert cli(["experiment", "all", *skipped, "--out", str(tmp_path / "all")]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("distractors is skipped: this installation has no translation model")
+    assert said[1].startswith("alignments is skipped: ")
+    assert said[2].startswith("error: all experiments are skipped")
+    (data / "tatoeba-fr-en/en-fr.tsv").unlink()
+    cli(["experiment", "all", *skipped, "--out", str(tmp_path / "all")])
+    assert "distractors is skipped: tatoeba-fr-en/en-fr.tsv is not in" in capsys.readouterr().err
+
+
+def test_what_is_held_out_is_what_a_model_was_not_trained_on(data, translator, monkeypatch):
+    file = data / "tatoeba-fr-en/en-fr.tsv"
+    usual = translation_record.held_out(translator, file)
+    assert len(usual) == 4
+    record = {
+        "settings": {"seed": 5},
+        "data": {"sha256": translation_record.sha256(file)},
+        "trained": {"settings": {"seed": 3, "held_out": 2}},
+    }
+    place = Path(translator.name) / translation_record.RECORD
+    try:
+        place.write_text(json.dumps(record))
+        other = translation_record.held_out(translator, file)
+        assert len(other) == 2
+        file.write_text(file.read_text() + "A dog.\tUn chien.\n")
+        with pytest.raises(RationalesError, match="what was held out would leak"):
+            translation_record.held_out(translator, file)
+    finally:
+        place.unlink()
