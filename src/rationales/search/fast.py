@@ -8,9 +8,15 @@ The first step scores S ∪ k for all k, then a few of the best at once. Later s
   nothing on its own and much together;
 - those that were not tried for longest, so that each has its turn every now and then.
 
-A search that grows large scores all units again. Every few steps, units that the target is no less
-likely without are dropped; in the end, all that is not needed. A subset is only ever called
-sufficient on the strength of its own score.
+A search that grows scores all units again. Every few steps, units that the target is no less
+likely without are dropped; in the end, all that is not needed.
+
+Where several units are worth something only together, growing one by one finds none of them. So a
+search that has grown large goes the other way: from everything, best units first, it takes as few
+as are enough, of which the last one is needed; then with that one as few as are enough, and so on.
+If everything is not enough, there is nothing to be found.
+
+A subset is only ever called sufficient on the strength of its own score.
 """
 
 from __future__ import annotations
@@ -39,8 +45,10 @@ class Shortlist:
     oldest: int = 2
     leaps: tuple[int, ...] = (2, 3, 4, 6)
     """So many of the first step's best units are tried at once."""
-    refresh: tuple[int, ...] = (8, 16, 32)
+    refresh: tuple[int, ...] = (8, 16)
     """When a subset first has so many units, all others are scored."""
+    patience: int = 24
+    """A subset of so many units grows no further: the search starts from everything."""
     drop_every: int = 4
     """Steps between two after which units are dropped; 0: never."""
 
@@ -68,6 +76,9 @@ def fast(
     dropped: set[Subset] = set()
     limit, step = most_added(context, max_size), 0
     while not met(score) and len(added) < limit:
+        if len(added) >= shortlist.patience:
+            added = yield from _narrow(trail, known.order(added, limit), len(added))
+            break
         step += 1
         units = known.choose(added)
         tried = [(*added, unit) for unit in units]
@@ -100,6 +111,42 @@ def _leap(trail: Trail, leaps: Sequence[Units], added: Units, score: Score) -> F
     return max([(added, score), *pairs], key=lambda pair: value(pair[1]))
 
 
+def _narrow(trail: Trail, order: Units, tried: int) -> Generator[list[Subset], list[Score], Units]:
+    """Few of the units that are enough, found from all of them; all, in text order, if none are.
+
+    The order begins with what was tried in vain, so many units.
+    """
+    sizes = [tried]
+    while sizes[-1] < len(order):
+        sizes.append(min(2 * sizes[-1], len(order)))
+    scores = yield from trail.ask([order[:size] for size in sizes])
+    enough = [place for place, score in enumerate(scores) if trail.criterion.met(score)]
+    if not enough:
+        return tuple(sorted(order))
+    kept: Units = ()
+    few, size = sizes[enough[0] - 1], sizes[enough[0]]
+    while size := (yield from _shortest(trail, kept, order, few, size)):
+        # Without its last unit, this was not enough.
+        kept, order, few, size = (*kept, order[size - 1]), order[: size - 1], -1, size - 1
+    return kept
+
+
+def _shortest(
+    trail: Trail, kept: Units, order: Units, few: int, enough: int
+) -> Generator[list[Subset], list[Score], int]:
+    """How many units of the order are enough with what is kept, such that one fewer is not."""
+    while enough - few > 1:
+        # Three at once: a pass of few tokens costs little less than one of many.
+        sizes = sorted({few + max(1, (enough - few) * part // 4) for part in (1, 2, 3)})
+        scores = yield from trail.ask([(*kept, *order[:size]) for size in sizes])
+        for size, score in zip(sizes, scores, strict=True):
+            if trail.criterion.met(score):
+                enough = size
+                break
+            few = size
+    return enough
+
+
 def _without_ballast(trail: Trail, added: Units, score: Score) -> Found:
     """The best that is left, and its score, without units that make the target no more likely."""
     value = trail.criterion.value
@@ -130,6 +177,11 @@ class _Known:
         """More and more of the best units together, the fewest first."""
         ranked = tuple(sorted(self._gains, key=lambda unit: -self._gains[unit]))
         return [ranked[:n] for n in sorted(self._shortlist.leaps) if n <= min(limit, len(ranked))]
+
+    def order(self, added: Units, limit: int) -> Units:
+        """All units, so many at most: what was added, then by what they were worth."""
+        left = [unit for unit in self._context.choices if unit not in added]
+        return (*added, *sorted(left, key=lambda unit: -self._gains[unit]))[:limit]
 
     def choose(self, added: Units) -> list[Subset]:
         """The units worth scoring, in text order: all of them at first, then a shortlist."""
