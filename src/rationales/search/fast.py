@@ -31,7 +31,7 @@ from rationales.scoring.protocol import Score
 from rationales.search.base import Search, Trail, Units, most_added
 from rationales.search.criterion import Criterion
 from rationales.search.greedy import best_candidates
-from rationales.search.prune import drop, prune
+from rationales.search.prune import drop, minimal, shrink
 
 Found = Generator[list[Subset], list[Score], tuple[Units, Score]]
 
@@ -94,10 +94,13 @@ def fast(
             # A unit goes once: if it is added again it stays, or the search might never end.
             if not (gone := {*added} - {*fewer}) & dropped:
                 added, score, dropped = fewer, of_fewer, dropped | gone
+    [score] = yield from trail.ask([added])
+    if met(score):
+        added = yield from shrink(trail, added)
     if not trail.followed(added):
         yield from trail.follow(added)
     found = trail.rationale(stopped="max-size" if limit < len(context.choices) else None)
-    return (yield from prune(context, found, criterion))
+    return minimal(found, added) if found.sufficient else found
 
 
 def _leap(trail: Trail, leaps: Sequence[Units], added: Units, score: Score) -> Found:

@@ -24,17 +24,24 @@ def prune(context: Context, found: Rationale, criterion: Criterion | None = None
     if not found.sufficient or found.minimal:
         return found
     trail = Trail(context, criterion)
-    before = kept = added_units(context, found)
+    before = added_units(context, found)
+    kept = yield from shrink(trail, before)
+    rationale = found if kept == before else (yield from trail.follow(kept))
+    evaluations = found.evaluations + trail.evaluations
+    return minimal(replace(rationale, evaluations=evaluations, optimal=found.optimal), kept)
+
+
+def shrink(trail: Trail, kept: Units) -> Generator[list[Subset], list[Score], Units]:
+    """These units, which are enough, without those that are not needed."""
     while fewer := (yield from drop(trail, kept, trail.criterion.met)):
         kept = fewer[-1][0]
-    rationale = found if kept == before else (yield from trail.follow(kept))
-    return replace(
-        rationale,
-        evaluations=found.evaluations + trail.evaluations,
-        minimal=True,
-        # Nothing is smaller than what is required, and that alone was not enough.
-        optimal=True if len(kept) <= 1 else found.optimal,
-    )
+    return kept
+
+
+def minimal(rationale: Rationale, kept: Units) -> Rationale:
+    """The rationale of these units, known to be minimal."""
+    # Nothing is smaller than what is required, and that alone was not enough.
+    return replace(rationale, minimal=True, optimal=True if len(kept) <= 1 else rationale.optimal)
 
 
 def drop(
