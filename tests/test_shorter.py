@@ -125,6 +125,7 @@ shortlists = st.builds(
     leaps=st.sampled_from([(), (2,), (2, 3, 5)]),
     refresh=st.sampled_from([(), (2,), (2, 4)]),
     drop_every=st.integers(0, 3),
+    patience=st.sampled_from([1, 2, 3, 99]),
 )
 
 
@@ -165,6 +166,39 @@ def test_fast_asks_for_less() -> None:
     quick = rationalize(context, TableScorer(look_up), fast=True)
     assert quick.indices == usual.indices
     assert quick.evaluations < usual.evaluations / 2
+
+
+def test_fast_starts_from_everything_where_growing_misleads() -> None:
+    size, needed = 80, {3, 40, 71}
+
+    def look_up(kept: frozenset[int]) -> Score:
+        # Worth something only together; alone, each makes the target less likely than any other.
+        found = kept >= needed
+        return Score(
+            -0.1 if found else -5.0 + len(kept - needed) / 100 - len(kept & needed),
+            TARGET if found else OTHER,
+        )
+
+    context = Context(tuple(range(100, 100 + size)), TARGET, required=(size - 1,))
+    quick = rationalize(context, TableScorer(look_up), fast=True)
+    usual = rationalize(context, TableScorer(look_up))
+    assert {*quick.indices} == {*needed, size - 1}
+    assert quick.minimal
+    assert len(usual) > 70
+    assert quick.evaluations < usual.evaluations / 5
+
+
+def test_fast_gives_up_soon_where_nothing_is_enough() -> None:
+    size = 80
+
+    def look_up(kept: frozenset[int]) -> Score:
+        return Score(-5.0 + len(kept) / 100, OTHER)
+
+    context = Context(tuple(range(100, 100 + size)), TARGET, required=(size - 1,))
+    quick = rationalize(context, TableScorer(look_up), fast=True)
+    assert not quick.sufficient
+    assert len(quick) == len(quick.steps) == size
+    assert quick.evaluations < 6 * size
 
 
 # Units ------------------------------------------------------------------------------------------
