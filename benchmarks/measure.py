@@ -15,7 +15,7 @@ from checks import Models
 def counted_tokens(models: Models) -> Iterator[list[int]]:
     """The tokens of each forward pass of the models, counted where they are embedded.
 
-    Not the scorer's own count: ``fast`` also asks the model for its attention.
+    Not the scorer's own count: the published algorithm has no scorer.
     """
     tokens: list[int] = []
     hooks = [

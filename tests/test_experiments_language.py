@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from progresses import dies_when, silent
 from rationales import Explainer, rationalize
 from rationales.cli import experiment as commands
 from rationales.cli import experiment_options
@@ -26,20 +27,6 @@ from rationales.scoring.causal import CausalScorer
 from tiny_models import build
 
 FEW = ("greedy", "greedy-minimal", "gradient-x-embedding", "random")
-
-
-def silent(what, done, total, note):
-    """A progress that nobody watches."""
-
-
-def dies_when(text, after=0):
-    """A progress that kills the run once something is said, and so far done."""
-
-    def progress(what, done, total, note):
-        if text in what and done >= after:
-            raise KeyboardInterrupt
-
-    return progress
 
 
 @pytest.fixture

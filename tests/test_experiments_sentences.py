@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import rationales
+from progresses import dies_when, silent
 from rationales import models
 from rationales.cli import experiment as commands
 from rationales.cli import run as cli
@@ -32,20 +33,6 @@ from tiny_models import draw_weights
 FEW = ("greedy", "greedy-minimal", "last-attention", "random")
 GOLD = "1-1 2-2 3p3\n1-1 2-4 3-3 2p2\n1-1 2-2 3-3\n"
 TEXT = "the house .   ||| la maison .\ni see it   ||| je ne le vois\noh , no   ||| oh , non\n"
-
-
-def silent(what, done, total, note):
-    """A progress that nobody watches."""
-
-
-def dies_when(text, after=0):
-    """A progress that kills the run once something is said, and so far done."""
-
-    def progress(what, done, total, note):
-        if text in what and done >= after:
-            raise KeyboardInterrupt
-
-    return progress
 
 
 @pytest.fixture

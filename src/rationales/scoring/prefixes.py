@@ -221,11 +221,10 @@ class Paths:
         self._paths = [self._path(context.ids, kept) for context, kept in queries]
         # Only incomplete subsets grow in the steps of a search, and no subset goes on after its
         # last token: the states of all others are worth keeping.
-        self._grows = [len(kept) < len(context.ids) for context, kept in queries]
         self._kept = {
             node
-            for path, grows in zip(self._paths, self._grows, strict=True)
-            if grows
+            for path, (context, kept) in zip(self._paths, queries, strict=True)
+            if len(kept) < len(context.ids)
             for node in path[:-1]
         }
 
@@ -308,18 +307,25 @@ class Paths:
         """
         past, new = batch.past, batch.new
         sees = torch.zeros(len(batch.rows), 1, new, past + new, dtype=torch.bool)
-        sees[:, 0, range(new), range(past, past + new)] = True
-        where: list[int] = []
         for number, row in enumerate(batch.rows):
-            columns: dict[int, list[int]] = {-1: []}
-            for place, node in enumerate(row.past):
-                columns[node] = [*columns[self._parents[node]], place]
+            mine = sees[number, 0]
+            column = {node: place for place, node in enumerate(row.past)}
             for place, node in enumerate(row.nodes):
-                columns[node] = [*columns[self._parents[node]], past + place]
-                start = (number * new + place) * (past + new)
-                where += [start + column for column in columns[node]]
-        sees.view(-1)[where] = True
+                parent = self._parents[node]
+                if (there := column.get(parent, -1)) >= past:
+                    mine[place] = mine[there - past]
+                elif parent >= 0:
+                    mine[place, [column[each] for each in self._up(parent)]] = True
+                column[node] = past + place
+                mine[place, past + place] = True
+        sees[:, 0, range(new), range(past, past + new)] = True
         return sees
+
+    def _up(self, node: int) -> Iterator[int]:
+        """This token and all before it on its path."""
+        while node >= 0:
+            yield node
+            node = self._parents[node]
 
     def _keep(self, batch: Pass, cache: DynamicCache) -> None:
         """Store the new states that later subsets may begin with."""
