@@ -321,6 +321,20 @@ def test_other_data_are_read_as_they_are_found(translator, tmp_path):
         read_folder(home, "europarl")
 
 
+def test_the_command_reads_the_files_of_aachen(folder, tmp_path, capsys):
+    home = tmp_path / "aachen"
+    home.mkdir()
+    for name, text in {"de": "das Haus\n", "en": "the house\n"}.items():
+        (home / name).write_text(text)
+    (home / "alignmentDeEn").write_text("SENT: 0\nS 0 0\nS 1 1\n\n")
+    run = ["experiment", "alignments", "--data", str(home), "--model", str(folder)]
+    run += ["--methods", "nearest-first", "--out", str(tmp_path / "run")]
+    assert cli([*run, "--format", "rwth"]) == 0
+    assert "nearest first" in capsys.readouterr().out
+    assert_one_line([*run, "--format", "europarl", "--overwrite"], "test.de", capsys)
+    assert_one_line([*run, "--format", "pharaoh", "--overwrite"], "hansards, europarl", capsys)
+
+
 def test_a_black_box_or_a_language_model_does_not_translate(data, tiny_explainer, tmp_path):
     for experiment in (distractors, alignments):
         with pytest.raises(RationalesError, match="does not translate"):
