@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rationales import default_model, gguf_files
+from rationales import default_model, model_files
 from rationales.errors import RationalesError
 
 CONTENT = b"GGUF, for the purpose of these tests"
@@ -363,7 +363,7 @@ def test_quietly_restores_what_it_turned_off():
         return (*bars, logging.get_verbosity(), hub.logging.get_verbosity())
 
     before = state()
-    with gguf_files.quietly():
+    with model_files.quietly():
         assert state()[:2] == (False, True)
         warnings.warn("unheard", stacklevel=1)
     assert state() == before

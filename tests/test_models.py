@@ -28,7 +28,7 @@ from transformers import (
     T5Config,
 )
 
-from rationales import default_model, gguf_files, models
+from rationales import default_model, model_files, models
 from rationales import hub as hub_module
 from rationales.errors import RationalesError
 from rationales.models import list_models, load_model, model_path
@@ -54,7 +54,7 @@ def saved(tmp_path_factory) -> Path:
     """A whole model in a folder."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("saved")
-    with gguf_files.quietly():
+    with model_files.quietly():
         LlamaForCausalLM(tiny_config()).save_pretrained(folder)
         tiny_tokenizer().save_pretrained(folder)
     return folder
@@ -119,7 +119,7 @@ def test_a_folder_loads_ready_to_score_and_in_silence(folder, capfd):
 
 
 def test_the_weights_are_those_of_the_file(folder):
-    with gguf_files.quietly():
+    with model_files.quietly():
         same = LlamaForCausalLM.from_pretrained(folder)
     loaded = load_model(str(folder)).model
     ids = torch.tensor([[1, 2, 3]])
@@ -141,20 +141,20 @@ def test_a_processor_that_would_kill_the_process_is_found_out(folder, monkeypatc
 
 
 def test_tied_weights_are_not_missing(folder):
-    with gguf_files.quietly():
+    with model_files.quietly():
         LlamaForCausalLM(tiny_config(tie_word_embeddings=True)).save_pretrained(folder)
     assert load_model(str(folder)).model.lm_head.weight is not None
 
 
 def test_a_bare_model_with_tied_weights_loads(folder):
     config = GPT2Config(vocab_size=len(WORDS), n_embd=16, n_layer=1, n_head=2, n_positions=16)
-    with gguf_files.quietly():
+    with model_files.quietly():
         GPT2Model(config).save_pretrained(folder)
     assert type(load_model(str(folder)).model).__name__ == "GPT2LMHeadModel"
 
 
 def test_shards_load(folder):
-    with gguf_files.quietly():
+    with model_files.quietly():
         LlamaForCausalLM(tiny_config()).save_pretrained(folder, max_shard_size="8KB")
     (folder / "model.safetensors").unlink(missing_ok=True)
     shards = sorted(folder.glob("model-*.safetensors"))
@@ -171,7 +171,7 @@ def test_pickles_load_only_when_allowed(folder):
 
 
 def test_dtype_and_device(folder, monkeypatch):
-    with gguf_files.quietly():
+    with model_files.quietly():
         LlamaForCausalLM(tiny_config(dtype=torch.bfloat16)).bfloat16().save_pretrained(folder)
     assert load_model(str(folder), device="cpu").model.dtype == torch.float32
     monkeypatch.setattr(models, "check_bfloat16", lambda: None)  # nothing is multiplied here
@@ -268,7 +268,7 @@ def make_it_bert(folder):
         num_attention_heads=1,
         intermediate_size=8,
     )
-    with gguf_files.quietly():
+    with model_files.quietly():
         BertForMaskedLM(config).save_pretrained(folder)
 
 

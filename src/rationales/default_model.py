@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import IO
 
 from rationales.errors import RationalesError, first_line
-from rationales.gguf_files import load_gguf, quietly
+from rationales.gguf_files import load_gguf
+from rationales.model_files import save_model
 
 Progress = Callable[[str, float], None]
 """Called with what is being done (a word) and how much of the whole is done (0 … 1, rising)."""
@@ -180,10 +181,8 @@ def convert(gguf: Path, into: Path, report: Progress) -> None:
     """Write the model and the tokenizer of a GGUF file to a folder, in float32."""
     report("dequantise", 0.0)
     model, tokenizer, _ = load_gguf(gguf, tick=lambda share: report("dequantise", share))
-    with quietly():
-        model.save_pretrained(into)
-        report("save", 0.9)
-        tokenizer.save_pretrained(into)
+    report("save", 0.0)
+    save_model(model, tokenizer, into)
     for file in into.iterdir():
         file.chmod(0o644)  # safetensors writes 0600, and a cache may be shared
     report("save", 1.0)

@@ -1,13 +1,14 @@
-"""GGUF files → dequantised models, with the libraries' own bars and warnings kept quiet."""
+"""GGUF files → dequantised models."""
 
 from __future__ import annotations
 
 import mmap
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from rationales.model_files import quietly
 
 
 def load_gguf(
@@ -49,32 +50,6 @@ def load_gguf(
         )
     tell(1.0)
     return model, tokenizer, info
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """A context in which transformers and the hub show no bars and no warnings of their own."""
-    from huggingface_hub import utils as hub_utils
-    from transformers.utils import logging
-
-    log: Any = logging
-    hub: Any = hub_utils
-    bars, hub_bars = log.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()
-    level, hub_level = log.get_verbosity(), hub.logging.get_verbosity()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        log.disable_progress_bar()
-        log.set_verbosity_error()
-        hub.logging.set_verbosity_error()
-        try:
-            yield
-        finally:
-            log.set_verbosity(level)
-            hub.logging.set_verbosity(hub_level)
-            if bars:
-                log.enable_progress_bar()  # the hub's bars too,
-            if not hub_bars:
-                hub.disable_progress_bars()  # which may have been off before
 
 
 @contextmanager

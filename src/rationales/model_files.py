@@ -1,9 +1,12 @@
-"""What a folder must hold to be a model that can be loaded safely."""
+"""Folders of models: what they must hold to be loaded safely, and how they are written."""
 
 from __future__ import annotations
 
 import json
 import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -101,3 +104,36 @@ def check_config(folder: Path, name: str, wanted: Kind | None = "causal") -> Kin
     if kind not in CAUSAL_NAMES or not causal:
         raise RationalesError(f"{name} is a {stated or kind}; explain takes causal language models")
     return "causal"
+
+
+def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write a model and its tokenizer to a folder, with no bars but our own."""
+    with quietly():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """A context in which transformers and the hub show no bars and no warnings of their own."""
+    from huggingface_hub import utils as hub_utils
+    from transformers.utils import logging
+
+    log: Any = logging
+    hub: Any = hub_utils
+    bars, hub_bars = log.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()
+    level, hub_level = log.get_verbosity(), hub.logging.get_verbosity()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        log.disable_progress_bar()
+        log.set_verbosity_error()
+        hub.logging.set_verbosity_error()
+        try:
+            yield
+        finally:
+            log.set_verbosity(level)
+            hub.logging.set_verbosity(hub_level)
+            if bars:
+                log.enable_progress_bar()  # the hub's bars too,
+            if not hub_bars:
+                hub.disable_progress_bars()  # which may have been off before

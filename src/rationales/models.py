@@ -18,9 +18,16 @@ from typing import Any
 from rationales import default_model
 from rationales.default_model import ALIASES, DEFAULT_LABEL, DEFAULT_MODEL, Progress
 from rationales.errors import RationalesError, first_line
-from rationales.gguf_files import load_gguf, quietly
+from rationales.gguf_files import load_gguf
 from rationales.hub import from_hub, snapshot
-from rationales.model_files import CAUSAL, Kind, check_config, file_names, lacking_files
+from rationales.model_files import (
+    CAUSAL,
+    Kind,
+    check_config,
+    file_names,
+    lacking_files,
+    quietly,
+)
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 DEVICES = ("cpu", "cuda", "mps", "xpu")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rationales.errors import RationalesError, first_line
-from rationales.gguf_files import quietly
+from rationales.model_files import quietly
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -20,6 +20,7 @@ from rationales.compat.adapter import WEIGHTS
 from rationales.compat.options import TrainOptions
 from rationales.compat.rows import generator
 from rationales.errors import RationalesError, first_line
+from rationales.model_files import save_model
 from rationales.passage import Tokenizer
 
 if TYPE_CHECKING:
@@ -129,5 +130,4 @@ class FullStudent:
 
     def save(self, folder: Path, name: str, tokenizer: Tokenizer) -> None:
         self.module.config._name_or_path = name
-        self.module.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        save_model(self.module, tokenizer, folder)

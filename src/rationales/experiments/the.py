@@ -27,6 +27,7 @@ from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.experiments.folder import PARTS, RESULTS, TABLE, ExperimentFolder, markdown_table
 from rationales.experiments.training import Progress, Schedule, Task, trained, untrained_gpt2
+from rationales.model_files import save_model
 from rationales.render import plots
 from rationales.scoring.causal import CausalScorer
 
@@ -158,8 +159,7 @@ def _models(
     seconds = trained(before, task, settings.training, folder, progress)
     start, source = folder.parts / "before", folder.parts / "text.txt"
     folder.write(f"{PARTS}/{source.name}", text)
-    before.save_pretrained(start)
-    tokenizer.save_pretrained(start)
+    save_model(before, tokenizer, start)
 
     def on_step(step: StepReport) -> None:
         note = f"loss {step.loss:.3f} · {step.fraction:.0%}"

@@ -28,6 +28,7 @@ from rationales.experiments.parallel import HELD_OUT, PAIRS, Split, read_pairs, 
 from rationales.experiments.pieces import load_pieces, train_pieces
 from rationales.experiments.translation_record import RECORD, WEIGHTS, read_record, split_of
 from rationales.experiments.translation_training import Course, Learning, Listener, learn_pairs
+from rationales.model_files import quietly, save_model
 from rationales.models import check_bfloat16
 
 if TYPE_CHECKING:
@@ -185,8 +186,11 @@ def load(folder: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
 
     path = str(Path(folder).expanduser())
     try:
-        model: PreTrainedModel = AutoModelForSeq2SeqLM.from_pretrained(path, dtype=torch.float32)
-        tokenizer: Any = AutoTokenizer.from_pretrained(path)
+        with quietly():
+            model: PreTrainedModel = AutoModelForSeq2SeqLM.from_pretrained(
+                path, dtype=torch.float32
+            )
+            tokenizer: Any = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
         raise RationalesError(
             f"cannot load a translation model from {folder}: {first_line(error)}"
@@ -286,8 +290,7 @@ def _finish(
 ) -> None:
     """Write the model in half precision, its tokenizer and its record."""
     with run.finishing() as folder:
-        model.half().save_pretrained(folder)  # type: ignore[no-untyped-call]  # torch
-        tokenizer.save_pretrained(folder)
+        save_model(model.half(), tokenizer, folder)  # type: ignore[no-untyped-call]  # torch
         # Half precision is for the disk: without this, transformers would compute in it.
         config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
         text = json.dumps(config | {"dtype": "float32"}, indent=2, sort_keys=True)
