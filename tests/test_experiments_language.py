@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from progresses import dies_when, silent
+from progresses import dies_when, silent, untimed
 from rationales import Explainer, rationalize
 from rationales.cli import experiment as commands
 from rationales.cli import experiment_options
@@ -189,9 +189,9 @@ def test_agreement_runs_dies_and_goes_on(data, completes, tiny_explainer, tmp_pa
     assert again == results
     for name in ("table.md", "results.json", "agreement.svg"):
         assert (broken / name).read_bytes() == (out / name).read_bytes()
-    lines = [path.read_text().splitlines() for path in (out / "parts").glob("*.jsonl")]
-    others = [path.read_text().splitlines() for path in (broken / "parts").glob("*.jsonl")]
-    assert sorted(map(sorted, lines)) == sorted(map(sorted, others))
+    for name in ("examples", "lines", "exhaustive"):
+        lines, others = (untimed(each / f"parts/{name}.jsonl") for each in (out, broken))
+        assert lines == others
 
     other = replace(settings, seed=1)
     with pytest.raises(RationalesError, match="its seed is 0, not 1"):

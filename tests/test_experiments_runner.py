@@ -7,19 +7,16 @@ from collections import Counter
 
 import pytest
 
+from progresses import silent, untimed
 from rationales import Explainer, Options, TableScorer
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.experiments.contestants import LABELS, Rankings, contestants
-from rationales.experiments.lines import Lines, Pace
+from rationales.experiments.lines import Lines, Pace, seconds_in
 from rationales.experiments.optima import find_optima, optimum
 from rationales.experiments.runner import KEY, Endless, Task, find_rationales
 from rationales.ranking import RankingOptions, make_ranker
 from rationales.scoring.protocol import Score
-
-
-def silent(what, done, total, note):
-    """A progress that nobody watches."""
 
 
 def test_lines_are_found_again_and_a_torn_one_is_dropped(tmp_path):
@@ -57,7 +54,7 @@ def test_the_time_left_is_that_of_the_kinds_that_are_left():
     assert pace.done == 1
     assert pace.note == ""
     pace._since -= 100
-    pace.finish("slow")
+    assert pace.finish("slow") == pytest.approx(100, abs=1)
     assert pace.done == 2
     assert pace.note == "3 min left"  # one slow piece, and one of a kind nobody has seen
     pace._since -= 1
@@ -73,6 +70,16 @@ def test_the_time_left_is_that_of_the_kinds_that_are_left():
     short._since -= 10
     short.finish("x")
     assert short.note == "10 s left"
+
+
+def test_the_time_of_all_runs_is_that_of_their_lines(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    assert seconds_in(path) == 0
+    lines = Lines(path, ("a",))
+    for a in range(3):
+        lines.add({"a": a, "seconds": 1.5})
+    lines.add({"a": 3})
+    assert seconds_in(path) == 4.5
 
 
 def test_contestants_are_the_paper_s_and_signed_ones_come_twice():
@@ -162,15 +169,14 @@ def test_a_run_that_dies_at_any_line_repeats_nothing_and_ends_the_same(
     assert text.splitlines()[: len(before)] == before
     keys = [tuple(json.loads(line)[name] for name in KEY) for line in text.splitlines()]
     assert len(keys) == len(set(keys))
-    again = Lines(path, KEY)
-    assert {key: again[key] for key in keys} == {key: whole[key] for key in keys}
+    assert untimed(path) == untimed(whole.path)
 
     class Nobody:
         def score(self, queries):
             raise AssertionError("a finished run asks nothing")
 
     unasked = Explainer(Nobody(), tiny_explainer.tokenizer, model=tiny_explainer.model)
-    find_rationales(tasks_of(unasked), contexts, again, silent)
+    find_rationales(tasks_of(unasked), contexts, Lines(path, KEY), silent)
 
 
 def test_lines_hold_what_the_searches_find(tiny_explainer, contexts, tmp_path):

@@ -82,5 +82,11 @@ def method_names(methods: str | None) -> tuple[str, ...] | None:
 
 def finish(report: str, out: Path) -> None:
     """Print the tables of a run, and say where the rest is."""
+    from rationales.experiments.folder import PARTS
+    from rationales.experiments.lines import seconds_in
+
     typer.echo(report.rstrip("\n"))
+    for name, what in (("lines", "rationales"), ("exhaustive", "exhaustive search")):
+        if seconds := seconds_in(out / PARTS / f"{name}.jsonl"):
+            typer.echo(f"{what}: {seconds / 60:.1f} minutes, over all runs", err=True)
     typer.echo(f"table, data and figures are in {out}", err=True)

@@ -87,6 +87,12 @@ class Lines:
         )
 
 
+def seconds_in(path: Path) -> float:
+    """What the work in a file of whole lines took, over all the runs that wrote it."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return float(sum(json.loads(line).get("seconds", 0) for line in text.splitlines()))
+
+
 @dataclass
 class Pace:
     """How far a run is and how long it will take, from the mean time of each kind of work."""
@@ -106,13 +112,19 @@ class Pace:
         """Start the clock for a new piece."""
         self._since = time.monotonic()
 
-    def finish(self, kind: str) -> None:
-        """A piece of this kind is done."""
+    def finish(self, kind: str) -> float:
+        """A piece of this kind is done; the seconds since it began, or since the one before it.
+
+        Pieces that are done side by side finish at about the same time, and the first one of them
+        has most of it: only the sum says something.
+        """
         now = time.monotonic()
+        took = now - self._since
         seconds, pieces = self._seconds.get(kind, (0.0, 0))
-        self._seconds[kind] = seconds + now - self._since, pieces + 1
+        self._seconds[kind] = seconds + took, pieces + 1
         self._since = now
         self.remaining[kind] -= 1
+        return round(took, 2)
 
     @property
     def note(self) -> str:

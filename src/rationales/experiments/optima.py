@@ -39,11 +39,15 @@ def find_optima(
         progress("exhaustive search", pace.done, pace.total, pace.note)
         pace.begin()
         best = shortest.get(name, len(context.everything))
-        known.add(
-            {"example": name, "best_known": best} | _search(explainer, context, best, largest)
-        )
-        pace.finish("")
-    return {name: known[(name,)] | optimum(known[(name,)]) for name in contexts}
+        line = {"example": name, "best_known": best}
+        line |= _search(explainer, context, best, largest)
+        known.add(line | {"seconds": pace.finish("")})
+    return {name: _result(known[(name,)]) for name in contexts}
+
+
+def _result(line: Line) -> Line:
+    """What a line says of the smallest size, but not how long that took to find out."""
+    return {name: value for name, value in line.items() if name != "seconds"} | optimum(line)
 
 
 def optimum(line: Line) -> Line:

@@ -78,8 +78,8 @@ def find_rationales(
                 continue
             pace.begin()
             for name, rationale in _of_task(task, wanted, lines, rankings[id(task.explainer)]):
-                lines.add(dict(zip(KEY, task.key(name), strict=True)) | _found(rationale))
-                pace.finish(_kind(task))
+                line = dict(zip(KEY, task.key(name), strict=True)) | _found(rationale)
+                lines.add(line | {"seconds": pace.finish(_kind(task))})
                 progress(what, pace.done, pace.total, pace.note)
         for each in rankings.values():
             each.clear()
