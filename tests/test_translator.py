@@ -22,7 +22,7 @@ from transformers import (
 
 import rationales
 from conftest import EOS, train_tokenizer
-from rationales import Explanation, Options, RationalesError, Translator, rationalize
+from rationales import Explanation, Options, RationalesError, Translator, models, rationalize
 from rationales.bitext import decoder_start, encode_source, language_id
 from rationales.render.terminal import show
 from rationales.scoring.seq2seq import Seq2SeqScorer
@@ -480,3 +480,22 @@ def test_a_t5_in_a_folder_is_loaded(tmp_path: Path) -> None:
     explanation = translator.explain("the dog", prefix="do: ", continuation="the", fast=True)
     assert explanation.evaluation == "masked"
     assert [t.text for t in explanation.tokens if t.side == "target"][-1] == "the"
+
+
+def test_the_packaged_model_translates_with_the_words_it_needs() -> None:
+    explanation = rationales.load(kind="seq2seq").explain("Je pense que tu as raison.")
+    assert "".join(each.target_text for each in explanation) == "I think you're right."
+    assert all(each.sufficient and each.predicted for each in explanation)
+    for target, source in ((" think", " pense"), (" right", " raison")):
+        [rationale] = [each for each in explanation if each.target_text == target]
+        texts = [explanation.tokens[i].text for i in rationale.indices]
+        assert source in texts
+        assert len(rationale) <= 3
+
+
+def test_the_packaged_model_is_small_and_tells_how_it_was_made() -> None:
+    folder = models.packaged_translator()
+    assert sum(file.stat().st_size for file in folder.iterdir()) <= 20_000_000
+    record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    assert record["command"].startswith("rationales experiment translation ")
+    assert max(each["score"] for each in record["bleu"]) >= 46

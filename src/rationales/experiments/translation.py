@@ -61,7 +61,7 @@ class TrainSettings:
     seed: int = 0
     held_out: int = HELD_OUT
     shape: Shape = field(default_factory=Shape)
-    learning: Learning = field(default_factory=lambda: Learning(minutes=75))
+    learning: Learning = field(default_factory=lambda: Learning(minutes=90))
 
 
 @dataclass(frozen=True)
