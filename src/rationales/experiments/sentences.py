@@ -26,7 +26,7 @@ from rationales.metrics import Total
 from rationales.options import Options
 from rationales.translator import Translator
 
-AT_ONCE = 96
+AT_ONCE = 256
 """Targets that share forward passes: those of some sentences."""
 IG_STEPS = 50
 """Of integrated gradients, as in the paper's translation experiments."""

@@ -6,7 +6,7 @@ A hook belongs to the model, which threads may share: each acts in the thread th
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -29,19 +29,41 @@ def at_places(part: Any, places: torch.Tensor | None) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def logits_of(head: Any, positions: list[int]) -> Iterator[list[torch.Tensor]]:
-    """Within it, logits are computed for these positions alone.
+def logits_of(head: Any, positions: list[int]) -> AbstractContextManager[list[torch.Tensor]]:
+    """A context within which logits are computed for these positions alone.
 
     The list is of what the head was given of them, once it has been called.
     """
+    return _cut(head, lambda states: states[:, positions])
+
+
+def last_only(head: Any) -> AbstractContextManager[list[torch.Tensor]]:
+    """A context within which logits are computed for the last position alone."""
+    return logits_of(head, [-1])
+
+
+def logits_at(head: Any, ends: list[int]) -> AbstractContextManager[list[torch.Tensor]]:
+    """A context within which logits are computed for one position of each row alone."""
+    return _cut(head, lambda states: rows_at(states, ends)[:, None])
+
+
+def rows_at(values: torch.Tensor, ends: list[int]) -> torch.Tensor:
+    """What (rows, length, …) has at one position of each row: (rows, …)."""
+    return values[torch.arange(len(ends)), ends]
+
+
+@contextmanager
+def _cut(
+    head: Any, choose: Callable[[torch.Tensor], torch.Tensor]
+) -> Iterator[list[torch.Tensor]]:
+    """Within it, the head is given what is chosen of its input, which the list then holds."""
     thread = threading.get_ident()
     given: list[torch.Tensor] = []
 
     def cut(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if threading.get_ident() != thread:
             return None
-        given.append(inputs[0][:, positions])
+        given.append(choose(inputs[0]))
         return (given[-1], *inputs[1:])
 
     if head is None:
@@ -49,11 +71,6 @@ def logits_of(head: Any, positions: list[int]) -> Iterator[list[torch.Tensor]]:
         return
     with head.register_forward_pre_hook(cut):
         yield given
-
-
-def last_only(head: Any) -> AbstractContextManager[list[torch.Tensor]]:
-    """A context within which logits are computed for the last position alone."""
-    return logits_of(head, [-1])
 
 
 def has_table(module: Any) -> bool:

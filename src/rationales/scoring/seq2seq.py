@@ -12,7 +12,8 @@ A source of which nothing is kept is one pad token at position 0, the place of t
 token: a mask of nothing but zeros would show the decoder what it covers.
 
 Many subsets have their source in common: each kept source is encoded once, and what the encoder
-made of it is stored, in bounded memory, also for the calls to come.
+made of it is stored, in bounded memory, also for the calls to come. Subsets of about the same size
+share a pass: the shorter ones are followed by pads, which nothing looks at.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from rationales.context import Context
 from rationales.errors import RationalesError, first_line
@@ -36,7 +38,7 @@ from rationales.scoring.logits import (
     smaller_batches,
     weights_version,
 )
-from rationales.scoring.places import at_places, has_table, last_only, skips_pads
+from rationales.scoring.places import at_places, has_table, logits_at, rows_at, skips_pads
 from rationales.scoring.protocol import Query, Score
 
 if TYPE_CHECKING:
@@ -60,8 +62,9 @@ class _Side(NamedTuple):
     places: tuple[int, ...] | None
 
     @property
-    def shape(self) -> tuple[int, bool]:
-        return len(self.ids), self.places is None
+    def kind(self) -> tuple[int, bool]:
+        """What sides that share a pass have in common: about the same length, how it is placed."""
+        return _about(len(self.ids)), self.places is None
 
 
 class Seq2SeqScorer:
@@ -130,10 +133,10 @@ class Seq2SeqScorer:
         shown = [self._shown(*query, self.evaluation(query[0])) for query in queries]
         groups: dict[tuple[tuple[int, bool], ...], list[int]] = {}
         for place, (source, target) in enumerate(shown):
-            groups.setdefault((source.shape, target.shape), []).append(place)
+            groups.setdefault((source.kind, target.kind), []).append(place)
         scores: dict[int, Score] = {}
-        for (source_shape, target_shape), waiting in groups.items():
-            length = source_shape[0] + target_shape[0]
+        for waiting in groups.values():
+            length = sum(max(len(shown[p][side].ids) for p in waiting) for side in (0, 1))
             while waiting:
                 batch = waiting[: self._rows(length)]
                 try:
@@ -186,7 +189,7 @@ class Seq2SeqScorer:
 
     @torch.no_grad()
     def _logits(self, pairs: Sequence[tuple[_Side, _Side]]) -> torch.Tensor:
-        """The logits after the last token of each target; all pairs are of the same shapes."""
+        """The logits after the last token of each target; all pairs are of the same kinds."""
         from transformers.modeling_outputs import BaseModelOutput
 
         network: Any = self.model
@@ -194,21 +197,25 @@ class Seq2SeqScorer:
         device = self.model.device
         sources = [source for source, _ in pairs]
         targets = [target for _, target in pairs]
+        ids = self._ids(targets)
+        ends = [len(target.ids) - 1 for target in targets]
         with _pass_lock:
             states = self._states(sources)
             with (
                 at_places(self._decoder, _places(targets, device)),
-                last_only(network.get_output_embeddings()),
+                logits_at(network.get_output_embeddings(), ends),
             ):
                 logits: torch.Tensor = network(
                     encoder_outputs=output(last_hidden_state=states),
                     attention_mask=_mask(sources, device),
-                    decoder_input_ids=torch.tensor([side.ids for side in targets], device=device),
+                    decoder_input_ids=ids,
                     decoder_attention_mask=_mask(targets, device),
                     use_cache=False,
                     return_dict=True,
-                ).logits[:, -1]
-        self.tokens += len(targets) * len(targets[0].ids)
+                ).logits
+        # A model without a head that can be hooked computes all logits.
+        logits = logits[:, 0] if logits.shape[1] == 1 else rows_at(logits, ends)
+        self.tokens += ids.numel()
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def _states(self, sources: Sequence[_Side]) -> torch.Tensor:
@@ -217,15 +224,20 @@ class Seq2SeqScorer:
         found = {side: self._encoded.get(side) for side in dict.fromkeys(sources)}
         new = [side for side, states in found.items() if states is None]
         if new:
-            ids = torch.tensor([side.ids for side in new], device=device)
+            ids = self._ids(new)
             with at_places(self._encoder, _places(new, device)):
                 output: torch.Tensor = self._encoder(
                     input_ids=ids, attention_mask=_mask(new, device), return_dict=True
                 ).last_hidden_state
             self.tokens += ids.numel()
             for side, states in zip(new, output, strict=True):
-                found[side] = self._encoded.put(side, states)
-        return torch.stack([states for side in sources if (states := found[side]) is not None])
+                found[side] = self._encoded.put(side, states[: len(side.ids)])
+        rows = [states for side in sources if (states := found[side]) is not None]
+        return pad_sequence(rows, batch_first=True)
+
+    def _ids(self, sides: Sequence[_Side]) -> torch.Tensor:
+        """The tokens of all rows, (rows, length), the shorter ones with pads behind them."""
+        return _padded([side.ids for side in sides], self._pad or 0, self.model.device)
 
     def _self_test(self) -> bool:
         """Whether sparse evaluation is exact; an error if masked evaluation is not.
@@ -349,9 +361,22 @@ def _pad_id(model: PreTrainedModel) -> int | None:
 def _places(sides: Sequence[_Side], device: torch.device) -> torch.Tensor | None:
     """The positions of all rows; None if they are counted one by one."""
     places = [side.places for side in sides if side.places is not None]
-    return torch.tensor(places, device=device) if places else None
+    return _padded(places, 0, device) if places else None
 
 
 def _mask(sides: Sequence[_Side], device: torch.device) -> torch.Tensor:
     """1 for each token that may be looked at: (rows, length)."""
-    return torch.tensor([side.keep for side in sides], dtype=torch.long, device=device)
+    return _padded([side.keep for side in sides], 0, device)
+
+
+def _padded(rows: Sequence[Sequence[int]], filler: int, device: torch.device) -> torch.Tensor:
+    """The rows as one tensor, (rows, length), the shorter ones filled up behind."""
+    length = max(map(len, rows))
+    full = [[*row, *[filler] * (length - len(row))] for row in rows]
+    return torch.tensor(full, dtype=torch.long, device=device)
+
+
+def _about(length: int) -> int:
+    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, …: at most a third of it is added to a length."""
+    power = 1 << (length - 1).bit_length()
+    return 3 * power // 4 if power > 2 and length <= 3 * power // 4 else power
