@@ -243,6 +243,40 @@ def test_only_kept_tokens_are_computed_in_sparse_evaluation() -> None:
     assert scorer.tokens == 16
 
 
+@EVERY
+def test_subsets_of_about_the_same_size_share_a_pass(family: str) -> None:
+    model = shared_translator(family)
+    # Sides of 9 to 12 tokens; in sparse evaluation, all but one token of each is kept as well.
+    contexts = [pair(source, prefix) for source, prefix in ((10, 9), (12, 11), (11, 12), (12, 9))]
+    queries: list[Query] = []
+    for context in contexts:
+        everything = tuple(range(len(context.ids)))
+        fewer = (*everything[:2], *everything[3 : context.source + 1], *everything[-9:])
+        queries += [(context, everything), (context, tuple(sorted({*fewer})))]
+    scorer, original, passes = Seq2SeqScorer(model), Seq2SeqScorer._logits, []
+
+    def logits(pairs: Any) -> torch.Tensor:
+        passes.append(len(pairs))
+        return original(scorer, pairs)
+
+    scorer._logits = logits  # type: ignore[method-assign]
+    assert_scores(scorer.score(queries), expected(model, queries), queries)
+    assert passes == [len(queries)]
+
+
+def test_few_pads_are_added() -> None:
+    about = [seq2seq._about(n) for n in (1, 2, 3, 4, 5, 7, 9, 13, 17)]
+    assert about == [1, 2, 3, 4, 6, 8, 12, 16, 24]
+    assert all(0 <= (to := seq2seq._about(n)) - n < to / 3 for n in range(1, 2000))
+
+
+def test_a_head_that_cannot_be_hooked_is_none_the_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, queries = build_translator("marian"), some_queries()
+    rows = expected(model, queries)
+    monkeypatch.setattr(model, "get_output_embeddings", lambda: None)
+    assert_scores(Seq2SeqScorer(model).score(queries), rows, queries)
+
+
 def test_what_is_stored_stays_within_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seq2seq, "STORED_BYTES", 2_000)
     scorer = Seq2SeqScorer(shared_translator("bart"))

@@ -53,9 +53,7 @@ def rows_at(values: torch.Tensor, ends: list[int]) -> torch.Tensor:
 
 
 @contextmanager
-def _cut(
-    head: Any, choose: Callable[[torch.Tensor], torch.Tensor]
-) -> Iterator[list[torch.Tensor]]:
+def _cut(head: Any, choose: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     """Within it, the head is given what is chosen of its input, which the list then holds."""
     thread = threading.get_ident()
     given: list[torch.Tensor] = []

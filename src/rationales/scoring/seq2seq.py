@@ -377,6 +377,6 @@ def _padded(rows: Sequence[Sequence[int]], filler: int, device: torch.device) ->
 
 
 def _about(length: int) -> int:
-    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, …: at most a third of it is added to a length."""
+    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, …: of as many tokens, less than a third is pads."""
     power = 1 << (length - 1).bit_length()
     return 3 * power // 4 if power > 2 and length <= 3 * power // 4 else power
