@@ -60,7 +60,7 @@ def examples(tokenizer: Tokenizer, half: str | None = None) -> list[Example]:
     templates = read_templates()
     wanted = (pair for pair in read_pairs() if pair[0] in templates)
     filled = (
-        fill(tokenizer, templates[section], first, second, id=f"{section}/{first}/{second}")
+        fill(tokenizer, templates[section], first, second, id=f"{section} {first} {second}")
         for section, first, second in wanted
         if half is None or half_of(section, first, second) == half
     )
