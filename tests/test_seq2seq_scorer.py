@@ -246,7 +246,7 @@ def test_only_kept_tokens_are_computed_in_sparse_evaluation() -> None:
 @EVERY
 def test_subsets_of_about_the_same_size_share_a_pass(family: str) -> None:
     model = shared_translator(family)
-    # Sides of 9 to 12 tokens; in sparse evaluation, all but one token of each is kept as well.
+    # Sides of 9 to 12 tokens, of which subsets keep as many: one kind, sparse or masked.
     contexts = [pair(source, prefix) for source, prefix in ((10, 9), (12, 11), (11, 12), (12, 9))]
     queries: list[Query] = []
     for context in contexts:
