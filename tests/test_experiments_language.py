@@ -155,6 +155,11 @@ def test_overlaps_of_made_up_lines():
     whole = values(sufficient=False)
     assert whole["length"] == 10
     assert whole["iou"] == pytest.approx(3 / 10)
+    assert "least" not in whole
+    of_limit = lambda limit, **is_: lambada.measure(line | is_, about, limit)["least"]  # noqa: E731
+    assert of_limit(3) == 3
+    assert of_limit(3, sufficient=False) == 4
+    assert of_limit(10, sufficient=False) == 10
     first = values(sufficient=False, added=5)
     assert first["length"] == 3
     assert "sufficient" not in first
@@ -263,6 +268,7 @@ def test_lambada_runs_dies_and_goes_on_and_is_in_the_report(data, tiny_explainer
     assert {row["method"] for row in first} == {m.name for m in contestants(FEW) if not m.after}
     assert all(row["examples"] == 3 for row in first)
     text = (out / "table.md").read_text(encoding="utf-8")
+    assert "length, at least" in text
     assert "one annotation a passage" in text
     assert "Passages that the model predicts" in text
     assert "Last words of a single token" in text

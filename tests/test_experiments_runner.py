@@ -179,6 +179,26 @@ def test_a_run_that_dies_at_any_line_repeats_nothing_and_ends_the_same(
     find_rationales(tasks_of(unasked), contexts, Lines(path, KEY), silent)
 
 
+def test_what_was_added_first_is_not_searched_again_and_is_the_same(
+    tiny_explainer, contexts, tmp_path
+):
+    tasks = tasks_of(tiny_explainer)
+    whole = Lines(tmp_path / "whole.jsonl", KEY)
+    find_rationales(tasks, contexts, whole, silent)
+    alone = Lines(tmp_path / "alone.jsonl", KEY)
+    find_rationales([task for task in tasks if task.added], contexts, alone, silent)
+    assert len(alone) == sum(task.added is not None for task in tasks) * len(contexts)
+    for line in alone:
+        assert line["evaluations"] > 0
+        assert whole[tuple(line[name] for name in KEY)]["indices"] == line["indices"]
+    read = [line for line in whole if line["added"] and not line["evaluations"]]
+    assert {line["method"] for line in read} >= {"greedy", "gradient-x-embedding", "random"}
+    assert "greedy-fast" not in {line["method"] for line in read}  # it began otherwise
+    for line in read:
+        key = (line["example"], line["adapter"], line["method"], None)
+        assert len(whole[key]["indices"]) >= 4
+
+
 def test_lines_hold_what_the_searches_find(tiny_explainer, contexts, tmp_path):
     lines = Lines(tmp_path / "lines.jsonl", KEY)
     find_rationales(tasks_of(tiny_explainer), contexts, lines, silent)

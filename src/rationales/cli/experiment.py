@@ -11,6 +11,7 @@ import typer
 from rationales.cli import experiment_translation as translation_commands
 from rationales.cli.experiment_options import (
     Limit,
+    MaxSize,
     Methods,
     Out,
     Overwrite,
@@ -44,10 +45,6 @@ _Adapter = Annotated[
         "--adapter",
         help="The folder of a compatibility adapter; the default model's own if left out; none.",
     ),
-]
-_MaxSize = Annotated[
-    int | None,
-    typer.Option("--max-size", metavar="N", help="No search goes beyond N tokens: saves time."),
 ]
 _Size = Annotated[
     int, typer.Option("--exhaustive-size", help="How large a subset exhaustive search tries.")
@@ -98,7 +95,7 @@ def agreement(
     limit: Limit = None,
     methods: Methods = None,
     ig_steps: Steps = 100,
-    max_size: _MaxSize = None,
+    max_size: MaxSize = 0,
     exhaustive_size: _Size = 4,
     exhaustive: _Exhaustive = True,
     seed: Seed = 0,
@@ -114,7 +111,7 @@ def agreement(
         method_names(methods),
         seed,
         ig_steps,
-        max_size,
+        max_size or None,
         exhaustive_size if exhaustive else 0,
     )
     run_experiment(experiment, out, settings, model, overwrite, adapter=adapter)
@@ -128,14 +125,14 @@ def lambada(
     limit: Limit = None,
     methods: Methods = None,
     ig_steps: Steps = 100,
-    max_size: _MaxSize = None,
+    max_size: MaxSize = 40,
     seed: Seed = 0,
     overwrite: Overwrite = False,
 ) -> None:
     """Annotated Lambada: rationales against the words that people needed, every method."""
     from rationales.experiments import lambada as experiment
 
-    settings = experiment.Settings(limit, method_names(methods), seed, ig_steps, max_size)
+    settings = experiment.Settings(limit, method_names(methods), seed, ig_steps, max_size or None)
     run_experiment(experiment, out, settings, model, overwrite, adapter=adapter)
 
 
@@ -213,10 +210,10 @@ def everything(
         "majority": lambda to: majority(to, seed, overwrite),
         "the": lambda to: the(to, None, seed, overwrite),
         "agreement": lambda to: agreement(
-            to, model, adapter, limit, methods, steps, None, 4, exhaustive, seed, overwrite
+            to, model, adapter, limit, methods, steps, 0, 4, exhaustive, seed, overwrite
         ),
         "lambada": lambda to: lambada(
-            to, model, adapter, limit, methods, steps, None, seed, overwrite
+            to, model, adapter, limit, methods, steps, seed=seed, overwrite=overwrite
         ),
         "efficiency": lambda to: efficiency(
             to, model, adapter, limit or 20, None, 4 if exhaustive else 0, seed, overwrite

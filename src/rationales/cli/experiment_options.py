@@ -32,6 +32,12 @@ Methods = Annotated[
     typer.Option("--methods", help="Only these, with commas between: greedy,all-attention"),
 ]
 Steps = Annotated[int, typer.Option("--ig-steps", help="Steps of integrated gradients.")]
+MaxSize = Annotated[
+    int,
+    typer.Option(
+        "--max-size", metavar="N", help="No search goes beyond N tokens; 0: there is no such limit."
+    ),
+]
 
 
 def run_experiment(

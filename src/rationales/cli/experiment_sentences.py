@@ -9,6 +9,7 @@ import typer
 
 from rationales.cli.experiment_options import (
     Limit,
+    MaxSize,
     Methods,
     Out,
     Overwrite,
@@ -25,12 +26,6 @@ Model = Annotated[
         help="A translation model: a Hugging Face id or a folder; the packaged one if not.",
     ),
 ]
-_MaxSize = Annotated[
-    int,
-    typer.Option(
-        "--max-size", metavar="N", help="No search goes beyond N tokens; 0: there is no such limit."
-    ),
-]
 
 
 def distractors(
@@ -39,7 +34,7 @@ def distractors(
     limit: Limit = None,
     methods: Methods = None,
     ig_steps: Steps = 50,
-    max_size: _MaxSize = 20,
+    max_size: MaxSize = 20,
     seed: Seed = 0,
     overwrite: Overwrite = False,
 ) -> None:
@@ -74,7 +69,7 @@ def alignments(
     limit: Limit = None,
     methods: Methods = None,
     ig_steps: Steps = 50,
-    max_size: _MaxSize = 20,
+    max_size: MaxSize = 20,
     seed: Seed = 0,
     overwrite: Overwrite = False,
 ) -> None:

@@ -113,8 +113,12 @@ def _of_task(
     if task.method.after is not None:
         yield from _pruned(task, contexts, lines)
         return
-    ranker = rankings.ranker(options, contexts.values())
     added = task.added
+    if isinstance(added, int) and not options.fast:
+        begun = _begun(task, added, contexts, lines)
+        yield from begun.items()
+        contexts = {name: context for name, context in contexts.items() if name not in begun}
+    ranker = rankings.ranker(options, contexts.values())
     if added is not None:
         scorer = Endless(scorer)
         options = options.change(fast=False)
@@ -134,6 +138,21 @@ def _of_task(
         return make_search(context, options.change(max_size=size), Means(ranker))
 
     yield from rationalize_all(contexts, scorer, search)
+
+
+def _begun(
+    task: Task, added: int, contexts: Mapping[str, Context], lines: Lines
+) -> dict[str, Rationale]:
+    """How searches began that went on for long enough: what they added first is in their lines."""
+    found: dict[str, Rationale] = {}
+    for name, context in contexts.items():
+        key = replace(task, added=None).key(name)
+        size = min(required_size(context) + added, len(context.everything))
+        if context.units is None and key in lines and len(lines[key]["indices"]) >= size:
+            whole = _read(context, lines[key])
+            indices = whole.indices[:size]
+            found[name] = replace(whole, indices=indices, sufficient=False, evaluations=0)
+    return found
 
 
 def _source_next(context: Context, rationale: Rationale) -> Context:
