@@ -253,7 +253,7 @@ def test_a_model_that_completes_nothing_is_one_line(data, completes, tiny_explai
 
 
 def test_lambada_runs_dies_and_goes_on_and_is_in_the_report(data, tiny_explainer, tmp_path):
-    settings = lambada.Settings(methods=FEW)
+    settings = lambada.Settings(methods=FEW, max_size=5)
     out, broken = tmp_path / "lambada", tmp_path / "broken"
     results = lambada.run(out, tiny_explainer, settings, overwrite=False, progress=silent)
     figures = ("lambada", "lambada-first-five", "passages")

@@ -125,7 +125,7 @@ def lambada(
     limit: Limit = None,
     methods: Methods = None,
     ig_steps: Steps = 100,
-    max_size: MaxSize = 40,
+    max_size: MaxSize = 0,
     seed: Seed = 0,
     overwrite: Overwrite = False,
 ) -> None:

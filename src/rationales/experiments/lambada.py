@@ -73,7 +73,7 @@ class Settings:
     methods: tuple[str, ...] | None = None
     seed: int = 0
     ig_steps: int = 100
-    max_size: int | None = 40
+    max_size: int | None = None
     """Where searches end; what is not sufficient by then counts as the whole context."""
 
     def __post_init__(self) -> None:
