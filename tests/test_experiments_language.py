@@ -155,11 +155,6 @@ def test_overlaps_of_made_up_lines():
     whole = values(sufficient=False)
     assert whole["length"] == 10
     assert whole["iou"] == pytest.approx(3 / 10)
-    assert "least" not in whole
-    of_limit = lambda limit, **is_: lambada.measure(line | is_, about, limit)["least"]  # noqa: E731
-    assert of_limit(3) == 3
-    assert of_limit(3, sufficient=False) == 4
-    assert of_limit(10, sufficient=False) == 10
     first = values(sufficient=False, added=5)
     assert first["length"] == 3
     assert "sufficient" not in first
@@ -253,7 +248,7 @@ def test_a_model_that_completes_nothing_is_one_line(data, completes, tiny_explai
 
 
 def test_lambada_runs_dies_and_goes_on_and_is_in_the_report(data, tiny_explainer, tmp_path):
-    settings = lambada.Settings(methods=FEW, max_size=5)
+    settings = lambada.Settings(methods=FEW)
     out, broken = tmp_path / "lambada", tmp_path / "broken"
     results = lambada.run(out, tiny_explainer, settings, overwrite=False, progress=silent)
     figures = ("lambada", "lambada-first-five", "passages")
@@ -268,7 +263,6 @@ def test_lambada_runs_dies_and_goes_on_and_is_in_the_report(data, tiny_explainer
     assert {row["method"] for row in first} == {m.name for m in contestants(FEW) if not m.after}
     assert all(row["examples"] == 3 for row in first)
     text = (out / "table.md").read_text(encoding="utf-8")
-    assert "length, at least" in text
     assert "one annotation a passage" in text
     assert "Passages that the model predicts" in text
     assert "Last words of a single token" in text

@@ -45,7 +45,6 @@ PAPER_KAPPA, PAPER_HUMAN_LENGTH = 0.63, 6.0
 
 COLUMNS = (
     tables.Column("length", "length", "min", 1),
-    tables.Column("least", "length, at least", "min", 1),
     tables.Column("iou", "IOU", "max"),
     tables.Column("f1", "F1", "max"),
     tables.Column("iou_without", "IOU, word before left out", "max"),
@@ -144,12 +143,10 @@ def _abouts(
     return [known[(each.id,)] for each in chosen]
 
 
-def measure(line: Line, about: Mapping[str, Any], limit: int | None = None) -> dict[str, float]:
+def measure(line: Line, about: Mapping[str, Any]) -> dict[str, float]:
     """One rationale in numbers; one that is not sufficient counts as the whole context.
 
-    If searches ended at a limit, one that is not sufficient might have been so beyond it: ``least``
-    is the smallest length that it could have had. The tokens that were added first are compared as
-    they are, enough or not.
+    The tokens that were added first are compared as they are, enough or not.
     """
     is_first = line["added"] is not None
     kept = set(line["indices"] if line["sufficient"] or is_first else about["items"])
@@ -162,20 +159,14 @@ def measure(line: Line, about: Mapping[str, Any], limit: int | None = None) -> d
         "f1_without": metrics.f1(kept - before, human - before),
         "kappa": metrics.set_kappa(kept, human, about["items"]),
     }
-    if is_first:
-        return values
-    if limit is not None:
-        values["least"] = float(len(kept) if line["sufficient"] else min(limit + 1, len(kept)))
-    return values | {"sufficient": float(line["sufficient"])}
+    return values if is_first else values | {"sufficient": float(line["sufficient"])}
 
 
 def tabulate(
     found: Mapping[str, Any], lines: Lines, methods: Sequence[Method]
 ) -> dict[str, list[dict[str, Any]]]:
     """The tables by population: of whole rationales, and of the tokens that were added first."""
-    settings = found["settings"]
-    adapted, seed, limit = settings["adapter"] is not None, settings["seed"], settings["max_size"]
-    columns = [each for each in COLUMNS if limit is not None or each.key != "least"]
+    adapted, seed = found["settings"]["adapter"] is not None, found["settings"]["seed"]
     made: dict[str, list[dict[str, Any]]] = {"tables": [], "first": []}
     for title, belongs in POPULATIONS.values():
         measured: dict[int | None, dict[str, list[dict[str, float]]]] = {None: {}, ADDED: {}}
@@ -184,11 +175,11 @@ def tabulate(
             key = (about["example"], adapted, method.name, added)
             if belongs(about) and key in lines:
                 of_method = measured[added].setdefault(method.name, [])
-                of_method.append(measure(lines[key], about, limit))
-        whole = tables.table(title, columns, measured[None], methods, PAPER, seed)
+                of_method.append(measure(lines[key], about))
+        whole = tables.table(title, COLUMNS, measured[None], methods, PAPER, seed)
         with_order = [method for method in methods if method.after is None]
-        overlaps = [c for c in COLUMNS if c.key not in ("length", "least", "sufficient")]
-        first = tables.table(title, overlaps, measured[ADDED], with_order, {}, seed)
+        columns = [c for c in COLUMNS if c.key not in ("length", "sufficient")]
+        first = tables.table(title, columns, measured[ADDED], with_order, {}, seed)
         made["tables"].append(whole)
         made["first"].append(tables.like(first, whole))
     return made
@@ -200,9 +191,6 @@ def report(results: Mapping[str, Any]) -> str:
     predicted = sum(about["predicted"] for about in abouts)
     single = sum(about["single_token"] for about in abouts)
     mean_human = sum(len(about["human"]) for about in abouts) / len(abouts)
-    between = """ **At least**: as
-  if it were sufficient with one token beyond the limit, so that the length without a limit lies
-  between the two."""
     alone = sum({*about["human"]} <= {*about["before"]} for about in abouts)
     body = "\n\n".join(tables.markdown(table) for table in results["tables"])
     first = "\n\n".join(tables.markdown(table) for table in results["first"])
@@ -223,7 +211,7 @@ def report(results: Mapping[str, Any]) -> str:
 - Length: tokens of the rationale, the token before the target included{
         f" (no search goes beyond {size})" if (size := settings["max_size"]) else ""
     }; a rationale that is not
-  sufficient counts as the whole context, in its length and in its overlap.{between if size else ""}
+  sufficient counts as the whole context, in its length and in its overlap.
 - IOU and F1 are ERASER's, of sets of tokens, for each passage; means over passages with 95 %
   bootstrap intervals, the best in bold. A token is people's if it shares a character, not a space,
   with a span of theirs. The word before the target is part of every annotation and its last token
