@@ -2,6 +2,9 @@
 
     S ← {t−1};  while argmax p(· | y_S) ≠ y_t:  S ← S ∪ argmax_k p(y_t | y_{S ∪ k})
 
+What lies within ``TIE`` of a maximum is equal to it: the lowest index is added, and the target is
+the argmax. Otherwise rounding would decide between equals.
+
 Algorithm 1 of Vafa et al. (2021), with the initial set of their appendix "Algorithm Details" and
 the sparse inputs of their appendix "Efficiency": only the tokens of a candidate rationale are fed
 to the model, at their original positions. One target at a time, at most 4,096 tokens a batch, the
@@ -15,6 +18,7 @@ from typing import Any
 import torch
 
 BATCH_TOKENS = 4096
+TIE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,12 @@ def greedy(
     y, always = ids[target], [i for i in pinned if i < target]
     tokens = 0
 
-    def p(subsets: list[list[int]]) -> list[tuple[float, int]]:
-        """log p(y | subset) and the argmax, for subsets of the same size."""
+    def p(subsets: list[list[int]]) -> list[tuple[float, bool]]:
+        """log p(y | subset) and whether y is the argmax, for subsets of the same size."""
         nonlocal tokens
         kept = torch.tensor([sorted({*subset, *always}) for subset in subsets])
         network = whole if whole is not None and kept.shape[1] == target else model
-        found: list[tuple[float, int]] = []
+        found: list[tuple[float, bool]] = []
         for places in kept.split(max(1, BATCH_TOKENS // kept.shape[1])):
             tokens += places.numel()
             with torch.no_grad():
@@ -66,22 +70,22 @@ def greedy(
                     use_cache=False,
                 ).logits
             last = logits.float().log_softmax(dim=-1)[:, -1]
-            found += zip(last[:, y].tolist(), last.argmax(dim=-1).tolist(), strict=True)
+            is_first = last[:, y] >= last.max(dim=-1).values - TIE
+            found += zip(last[:, y].tolist(), is_first.tolist(), strict=True)
         return found
 
     S = [] if target - 1 in always else [target - 1]
     others = [k for k in range(target) if k not in always and k not in S]
-    [(_, prediction)] = p([S])
+    [(_, is_first)] = p([S])
     candidates: list[dict[int, float]] = []
-    while prediction != y and others and (max_steps is None or len(candidates) < max_steps):
+    while not is_first and others and (max_steps is None or len(candidates) < max_steps):
         scores = p([[*S, k] for k in others])
-        best = max(range(len(others)), key=lambda i: scores[i][0])  # the first of equals
+        highest = max(score for score, _ in scores)
+        best = next(i for i, (score, _) in enumerate(scores) if score >= highest - TIE)
         candidates.append({k: score for k, (score, _) in zip(others, scores, strict=True)})
-        prediction = scores[best][1]
+        is_first = scores[best][1]
         S.append(others.pop(best))
-    return Published(
-        tuple(S), prediction == y, tokens, tuple(candidates) if keep_candidates else ()
-    )
+    return Published(tuple(S), is_first, tokens, tuple(candidates) if keep_candidates else ())
 
 
 def tokens_of(context: int, steps: int, kept: int = 1) -> int:

@@ -26,6 +26,20 @@ from tiny_models import build
 torch.set_num_threads(1)
 
 BOS, EOS = "<s>", "</s>"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the tests that take minutes, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--long"):
+        skip = pytest.mark.skip(reason="takes minutes: run with --long")
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(skip)
+
+
 SENTENCES = (
     "The Supreme Court on Tuesday ruled that the law of the land is the law.",
     "The quick brown fox jumps over the lazy dog, and the dog sleeps on.",

@@ -22,6 +22,9 @@ import torch
 from transformers.models.bloom import modeling_bloom
 from transformers.models.falcon import modeling_falcon
 
+TIE = 1e-4
+"""Log-probabilities this close are equal: the rule of the package, written down again."""
+
 
 @dataclass(frozen=True)
 class Found:
@@ -51,16 +54,23 @@ def greedy(
 
     S, y = list(start), ids[target]
     now, evaluations = p(S), 1
-    logprobs, predictions = [float(now[y])], [int(now.argmax())]
+    logprobs, predictions = [float(now[y])], [first_choice(now, y)]
     limit = len(start) + len(others) if max_size is None else max_size
     while predictions[-1] != y and len(S) < limit and set(others) - set(S):
         tried = {k: p([*S, k]) for k in others if k not in S}
         evaluations += len(tried)
-        best = max(tried, key=lambda k: float(tried[k][y]))  # the lowest index among equals
+        highest = max(float(tried[k][y]) for k in tried)
+        best = next(k for k in tried if float(tried[k][y]) >= highest - TIE)
         S.append(best)
         logprobs.append(float(tried[best][y]))
-        predictions.append(int(tried[best].argmax()))
+        predictions.append(first_choice(tried[best], y))
     return Found(tuple(S), predictions[-1] == y, tuple(logprobs), tuple(predictions), evaluations)
+
+
+def first_choice(logprobs: torch.Tensor, y: int) -> int:
+    """The argmax; of tokens within TIE of it, the target or else the lowest."""
+    equal = (logprobs >= logprobs.max() - TIE).nonzero()[:, 0].tolist()
+    return y if y in equal else equal[0]
 
 
 def log_probabilities(model: Any, context: Sequence[int], kept: Collection[int]) -> torch.Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from oracle import Found
+from oracle import TIE, Found, first_choice
 
 PAD = 2
 
@@ -77,12 +77,13 @@ def greedy(
 
     S = list(start)
     now, evaluations = p(S), 1
-    logprobs, predictions = [float(now[y])], [int(now.argmax())]
+    logprobs, predictions = [float(now[y])], [first_choice(now, y)]
     while predictions[-1] != y and set(others) - set(S):
         tried = {k: p([*S, k]) for k in others if k not in S}
         evaluations += len(tried)
-        best = max(tried, key=lambda k: float(tried[k][y]))  # the lowest index among equals
+        highest = max(float(tried[k][y]) for k in tried)
+        best = next(k for k in tried if float(tried[k][y]) >= highest - TIE)
         S.append(best)
         logprobs.append(float(tried[best][y]))
-        predictions.append(int(tried[best].argmax()))
+        predictions.append(first_choice(tried[best], y))
     return Found(tuple(S), predictions[-1] == y, tuple(logprobs), tuple(predictions), evaluations)

@@ -397,11 +397,17 @@ def test_gradients_can_be_taken_after_scoring() -> None:
 
 
 def test_scoring_takes_no_gradients_and_turns_dropout_off() -> None:
-    model = build("gpt2", attn_pdrop=0.5, resid_pdrop=0.5, embd_pdrop=0.5).train()
-    scorer = CausalScorer(model)
+    model = build("gpt2", attn_pdrop=0.5, resid_pdrop=0.5, embd_pdrop=0.5)
     queries = some_queries([5, 8])
-    assert_close(scorer.score(queries), scorer.score(queries))
-    assert not model.training
+    expected = CausalScorer(model).score(queries)
+    model.train()
+    model.transformer.h[1].eval()
+    scorer = CausalScorer(model)
+    assert_close(scorer.score(queries), expected)
+    asleep = {name for name, module in model.named_modules() if not module.training}
+    assert asleep == {
+        name for name, _ in model.named_modules() if name.startswith("transformer.h.1")
+    }
     assert all(parameter.grad is None for parameter in model.parameters())
 
 

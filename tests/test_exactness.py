@@ -349,7 +349,7 @@ def test_windows_are_exact(family: str, batch_tokens: int) -> None:
 @windowed_families
 def test_ignoring_the_window_would_be_noticed(family: str) -> None:
     scorer = CausalScorer(windowed(family), evaluation="sparse")
-    scorer._window = None
+    scorer._longest_sparse = None
     differences = []
     for context, kept in random_queries(seed=16, lengths=[12, 12, 12, 12]):
         right = oracle.log_probabilities(windowed(family), context.ids, kept)

@@ -337,7 +337,7 @@ def test_prefixes_are_shared_where_that_is_exact(family: str) -> None:
 @every_family
 @pytest.mark.parametrize("pinned", [frozenset(), frozenset({0, 1, 4})], ids=["free", "pinned"])
 def test_sharing_changes_no_score(family: str, pinned: frozenset[int]) -> None:
-    scorer = CausalScorer(shared(family))
+    scorer = CausalScorer(shared(family)).fresh()
     plain = assert_same_scores(scorer, steps(seed=1, pinned=pinned))
     if family in SHARING:
         assert scorer.tokens < (0.5 if pinned else 0.8) * plain.tokens
@@ -348,7 +348,7 @@ def test_sharing_changes_no_score(family: str, pinned: frozenset[int]) -> None:
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gptj"])
 @pytest.mark.parametrize("batch_tokens", [1, 7, 40])
 def test_sharing_in_small_passes(family: str, batch_tokens: int) -> None:
-    scorer = CausalScorer(shared(family), batch_tokens=batch_tokens)
+    scorer = CausalScorer(shared(family), batch_tokens=batch_tokens).fresh()
     passes: list[tuple[int, int, int, int]] = []
     original = scorer._next_token
 
@@ -368,7 +368,7 @@ def test_sharing_in_small_passes(family: str, batch_tokens: int) -> None:
 @pytest.mark.parametrize("family", ["gpt2", "llama", "opt"])
 @pytest.mark.parametrize("tokens", [0, 1, 5, 30, 120])
 def test_sharing_with_little_room(family: str, tokens: int) -> None:
-    scorer = CausalScorer(shared(family))
+    scorer = CausalScorer(shared(family)).fresh()
     store = scorer._prefixes
     assert store is not None
     store.max_bytes = store.nbytes * (tokens + 1)
@@ -379,7 +379,7 @@ def test_sharing_with_little_room(family: str, tokens: int) -> None:
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_eager_attention_shares_too(family: str) -> None:
-    scorer = CausalScorer(build(family, attn_implementation="eager"))
+    scorer = CausalScorer(build(family, attn_implementation="eager")).fresh()
     assert scorer.shares_prefixes
     assert_same_scores(scorer, steps(seed=4))
 
@@ -388,7 +388,7 @@ def test_eager_attention_shares_too(family: str) -> None:
 def test_beyond_the_switch_nothing_is_shared(family: str) -> None:
     name, changes = STRETCHED[family]
     model = build(name, **changes)
-    scorer = CausalScorer(model)
+    scorer = CausalScorer(model).fresh()
     assert scorer.shares_prefixes
     assert_same_scores(scorer, steps(seed=5, length=SWITCH))
     before = scorer.tokens
@@ -400,7 +400,7 @@ def test_beyond_the_switch_nothing_is_shared(family: str) -> None:
 def test_the_order_and_the_cut_of_the_questions_do_not_matter() -> None:
     queries = [query for step in steps(seed=7) for query in step]
     expected = CausalScorer(shared("llama"), share_prefixes=False).score(queries)
-    scorer = CausalScorer(shared("llama"))
+    scorer = CausalScorer(shared("llama")).fresh()
     for seed in range(3):
         order = random.Random(seed).sample(range(len(queries)), len(queries))
         for cut in (len(queries), 50, 1):
@@ -413,13 +413,13 @@ def test_the_order_and_the_cut_of_the_questions_do_not_matter() -> None:
 
 def test_the_same_subset_for_every_target() -> None:
     queries = [(Context(text_of(8, 9), target), (0, 3, 8)) for target in range(VOCABULARY)]
-    scorer = CausalScorer(shared("gpt2"))
+    scorer = CausalScorer(shared("gpt2")).fresh()
     assert_same_scores(scorer, [queries, queries])
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "opt"])
 def test_a_wrong_past_would_be_noticed(family: str) -> None:
-    scorer = CausalScorer(shared(family))
+    scorer = CausalScorer(shared(family)).fresh()
     [*_, before, last] = steps(seed=9)
     scorer.score(before)
     assert scorer._prefixes is not None
@@ -444,7 +444,7 @@ def test_the_self_test_notices_a_wrong_past(family: str, monkeypatch: pytest.Mon
         return cache
 
     monkeypatch.setattr(PrefixStore, "read", read)
-    scorer = CausalScorer(shared(family))
+    scorer = CausalScorer(shared(family)).fresh()
     assert not scorer.shares_prefixes
     assert_same_scores(scorer, steps(seed=10, texts=1))
 
@@ -461,7 +461,7 @@ def test_an_error_in_the_self_test_turns_sharing_off(monkeypatch: pytest.MonkeyP
 
 
 def test_a_question_alone_takes_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer = CausalScorer(shared("gpt2"))
+    scorer = CausalScorer(shared("gpt2")).fresh()
     monkeypatch.setattr(Paths, "run", None)
     text = text_of(11, 9)
     scorer.score([(Context(text, 5), (0, 2, 8))])
@@ -474,7 +474,7 @@ def test_a_question_alone_takes_the_plain_path(monkeypatch: pytest.MonkeyPatch) 
 def test_whole_contexts_of_a_text_are_computed_once() -> None:
     text = text_of(12, 40)
     queries = [(Context(text[:n], text[n]), tuple(range(n))) for n in range(1, 40)]
-    scorer = CausalScorer(shared("gpt2"))
+    scorer = CausalScorer(shared("gpt2")).fresh()
     plain = assert_same_scores(scorer, [queries])
     assert plain.tokens == 39 * 40 // 2
     assert scorer.tokens == 39
@@ -482,7 +482,7 @@ def test_whole_contexts_of_a_text_are_computed_once() -> None:
 
 def test_other_weights_have_other_states() -> None:
     model = build("llama")
-    scorer = CausalScorer(model)
+    scorer = CausalScorer(model).fresh()
     asked = steps(seed=13)
     assert_same_scores(scorer, asked)
     with torch.no_grad():
@@ -494,7 +494,7 @@ def test_other_weights_have_other_states() -> None:
 def test_an_interruption_leaves_nothing_wrong_behind(
     error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scorer = CausalScorer(shared("llama"))
+    scorer = CausalScorer(shared("llama")).fresh()
     asked = steps(seed=14)
 
     def interrupted(*_: Any) -> None:
@@ -508,7 +508,7 @@ def test_an_interruption_leaves_nothing_wrong_behind(
 
 
 def test_running_out_of_memory_drops_what_is_stored_first() -> None:
-    scorer = CausalScorer(shared("llama"), batch_tokens=1)  # one row a pass
+    scorer = CausalScorer(shared("llama"), batch_tokens=1).fresh()  # one row a pass
     store, asked = scorer._prefixes, steps(seed=15, texts=1)
     assert store is not None
     for queries in asked[:4]:

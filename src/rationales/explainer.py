@@ -86,7 +86,8 @@ def load(
         name = getattr(model.config, "_name_or_path", "") or type(model).__name__
     if tokenizer is None:
         raise RationalesError("a model object needs its tokenizer: load(model=..., tokenizer=...)")
-    from rationales.scoring.causal import DEFAULT_BATCH_TOKENS, CausalScorer
+    from rationales.scoring.causal import CausalScorer
+    from rationales.scoring.logits import DEFAULT_BATCH_TOKENS
 
     batch_tokens = DEFAULT_BATCH_TOKENS if batch_tokens is None else batch_tokens
     translates = bool(getattr(network.config, "is_encoder_decoder", False))
@@ -111,7 +112,7 @@ def load(
     folder = _packaged_adapter() if adapter == DEFAULT_ADAPTER else Path(adapter)
     adapted = load_adapter(network, folder)
     return Explainer(
-        AdaptedScorer(scorer, CausalScorer(adapted, batch_tokens=batch_tokens)),
+        AdaptedScorer(scorer, CausalScorer(adapted, batch_tokens=batch_tokens, like=scorer)),
         tokenizer,
         name=name,
         model=adapted,  # the baselines' order and its judge are the same weights

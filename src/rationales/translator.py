@@ -15,6 +15,7 @@ from rationales.errors import RationalesError
 from rationales.explainer import Explainer, end_ids
 from rationales.options import Options
 from rationales.passage import Passage, find_targets
+from rationales.scoring.protocol import fresh
 
 
 class Translator(Explainer):
@@ -57,7 +58,8 @@ class Translator(Explainer):
         ``start`` is what the decoder starts with. The scorer itself decodes, all sources side by
         side: what it says is what it is then found to predict.
         """
-        limit = getattr(self.scorer, "max_positions", None)
+        scorer = fresh(self.scorer)
+        limit = getattr(scorer, "max_positions", None)
         ends = end_ids(self.model, self.tokenizer)
         found: list[list[int]] = [[] for _ in sources]
         open_ends = set(range(len(sources)))
@@ -74,7 +76,7 @@ class Translator(Explainer):
                 for n in places
             ]
             queries = [(context, tuple(range(len(context.ids)))) for context in contexts]
-            for place, score in zip(places, self.scorer.score(queries), strict=True):
+            for place, score in zip(places, scorer.score(queries), strict=True):
                 if score.prediction_id in ends:
                     open_ends.discard(place)
                 else:

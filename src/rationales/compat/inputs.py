@@ -19,6 +19,8 @@ import torch
 from rationales.errors import RationalesError
 from rationales.scoring import positions
 from rationales.scoring.causal import CausalScorer
+from rationales.scoring.guard import at_rest
+from rationales.scoring.logits import agree
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -85,9 +87,9 @@ def check_model(model: PreTrainedModel, length: int) -> None:
             "take a smaller one"
         )
     CausalScorer(model)  # refuses what no mask can describe, such as recurrent models
-    own, later = _compare(model, min(length, 12))
-    tolerance = 1e-3 if model.dtype in (torch.float32, torch.float64) else 0.3
-    if not torch.allclose(own, later, atol=tolerance, rtol=0):
+    with at_rest(model):
+        own, later = _compare(model, min(length, 32))
+    if not agree(own, later, model.dtype):
         raise RationalesError(
             f"{model.config.model_type} models cannot be trained for compatibility: "
             "they do not follow a mask for each query"

@@ -16,7 +16,7 @@ from rationales.experiments.lines import Line, Lines, Pace, Progress
 from rationales.explainer import Explainer
 from rationales.methods import Means, make_search
 from rationales.rationale import Rationale
-from rationales.scoring.protocol import Query, Score, SubsetScorer
+from rationales.scoring.protocol import Query, Score, SubsetScorer, fresh
 from rationales.search.base import Search, required_size
 from rationales.search.driver import run
 from rationales.search.prune import prune
@@ -99,6 +99,10 @@ class Endless:
 
     def __init__(self, scorer: SubsetScorer) -> None:
         self._scorer = scorer
+
+    def fresh(self) -> Endless:
+        """This scorer for one run."""
+        return Endless(fresh(self._scorer))
 
     def score(self, queries: Sequence[Query]) -> list[Score]:
         """The scores, with a prediction that is no token."""

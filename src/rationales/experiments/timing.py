@@ -134,14 +134,12 @@ def _new_scorer(explainer: Explainer, search: Timed) -> CausalScorer | AdaptedSc
         evaluation = search.way.evaluation
         if evaluation == "sparse":
             evaluation = old.evaluation(search.context)  # where sparse is not exact, it is not used
-        scorer = CausalScorer(
+        return CausalScorer(
             old.model,
             batch_tokens=old.batch_tokens,
             evaluation=evaluation,
             share_prefixes=search.way.share_prefixes,
         )
-        scorer.tokens = 0  # what its own tests have computed is not the search's
-        return scorer
 
     scorer = explainer.scorer
     if isinstance(scorer, AdaptedScorer):

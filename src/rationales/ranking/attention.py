@@ -19,9 +19,9 @@ from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.ranking.inside import (
     as_list,
-    at_rest,
     eager_attention,
     forward_arguments,
+    frozen,
     input_ids,
 )
 
@@ -69,7 +69,7 @@ class AttentionRollout:
 
 def _layers(model: Any, context: Context) -> torch.Tensor:
     """The attention weights averaged over heads: (layers, t, t), on the CPU."""
-    with torch.no_grad(), at_rest(model), eager_attention(model):
+    with torch.no_grad(), frozen(model), eager_attention(model):
         ids = input_ids(model, context.ids)
         arguments = forward_arguments(model, *ids.shape)
         weights = model(input_ids=ids, output_attentions=True, **arguments).attentions

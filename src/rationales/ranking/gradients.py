@@ -22,7 +22,7 @@ import torch
 
 from rationales.context import Context
 from rationales.errors import MissingExtraError, RationalesError
-from rationales.ranking.inside import accepts, as_list, at_rest, forward_arguments, input_ids
+from rationales.ranking.inside import accepts, as_list, forward_arguments, frozen, input_ids
 
 LogProbability = Callable[[torch.Tensor], torch.Tensor]
 """Embeddings (rows, length, dimensions) → the target's log-probability in each row."""
@@ -113,7 +113,7 @@ def _attribute(
         # The caller may have switched gradients off around everything.
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
-        stack.enter_context(at_rest(model))
+        stack.enter_context(frozen(model))
         embedded = model.get_input_embeddings()(input_ids(model, context.ids))
         normalise = getattr(model.base_model, "word_embeddings_layernorm", None)
         if normalise is not None:

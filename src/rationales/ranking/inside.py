@@ -14,24 +14,21 @@ from typing import Any
 import torch
 
 from rationales.errors import RationalesError
+from rationales.scoring.guard import at_rest
 
 
 @contextmanager
-def at_rest(model: Any) -> Iterator[None]:
-    """The model in evaluation mode with frozen parameters; both are put back at the end."""
-    training = [module for module in model.modules() if module.training]
-    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    try:
-        model.eval()
-        for parameter in learning:
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        # Module by module: model.train() would also wake the ones that were in evaluation mode.
-        for module in training:
-            module.training = True
-        for parameter in learning:
-            parameter.requires_grad_(True)
+def frozen(model: Any) -> Iterator[None]:
+    """The model at rest (``scoring.guard``) with frozen parameters; all is put back at the end."""
+    with at_rest(model):
+        learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        try:
+            for parameter in learning:
+                parameter.requires_grad_(False)
+            yield
+        finally:
+            for parameter in learning:
+                parameter.requires_grad_(True)
 
 
 @contextmanager

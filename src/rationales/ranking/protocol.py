@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from rationales.context import Context, Subset
 from rationales.errors import RationalesError
+from rationales.ties import ranked
 
 
 class Ranker(Protocol):
@@ -50,5 +51,8 @@ def order(context: Context, importances: Sequence[float]) -> tuple[Subset, ...]:
                 f"the importance of the token at index {index} is not a number; "
                 "if the model is in half precision, load it in float32"
             )
-    # sorted() is stable and the choices come in text order: equal importances stay that way.
-    return tuple(sorted(context.choices, key=lambda unit: -max(importances[i] for i in unit)))
+    values = [max(importances[i] for i in unit) for unit in context.choices]
+    # Importances have no unit: they are equal where they differ by less than rounding does.
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    places = ranked(values, tie=1e-6 * largest)
+    return tuple(context.choices[place] for place in places)

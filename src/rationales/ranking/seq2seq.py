@@ -23,7 +23,7 @@ import torch
 
 from rationales.context import Context
 from rationales.errors import RationalesError
-from rationales.ranking.inside import as_list, at_rest, eager_attention, input_device
+from rationales.ranking.inside import as_list, eager_attention, frozen, input_device
 from rationales.ranking.protocol import Ranker
 from rationales.scoring.places import last_only, logits_of
 
@@ -47,7 +47,7 @@ class SidesAttention:
     def rank_all(self, contexts: Sequence[Context]) -> list[list[float]]:
         """The weights of each context: one pass for all targets of a translation."""
         found: list[list[float]] = []
-        with at_rest(self.model), eager_attention(self.model):
+        with frozen(self.model), eager_attention(self.model):
             for text in _texts(contexts):
                 found += self._of_text(text)
         return found
@@ -156,7 +156,7 @@ def _gradients(model: Any) -> Iterator[None]:
         # The caller may have switched gradients off around everything.
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
-        stack.enter_context(at_rest(model))
+        stack.enter_context(frozen(model))
         yield
 
 

@@ -35,6 +35,10 @@ class AdaptedScorer:
         """How many tokens the forward passes of both have computed."""
         return self.base.tokens + self.adapted.tokens
 
+    def fresh(self) -> AdaptedScorer:
+        """This scorer for one run."""
+        return AdaptedScorer(self.base.fresh(), self.adapted.fresh())
+
     def evaluation(self, context: Context) -> Evaluation:
         """How proper subsets of this context are shown to the model."""
         return self.adapted.evaluation(context)

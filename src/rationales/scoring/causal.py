@@ -7,7 +7,6 @@ of the same size share a pass. No answer depends on its neighbours. A pass holds
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -16,13 +15,16 @@ import torch
 from rationales.context import Context
 from rationales.errors import RationalesError, first_line
 from rationales.scoring import positions
+from rationales.scoring.guard import LOCK, at_rest
 from rationales.scoring.logits import (
+    DEFAULT_BATCH_TOKENS,
     LOGITS_AT_ONCE,
+    ModelScorer,
+    agree,
     is_out_of_memory,
     read_scores,
     refused,
     smaller_batches,
-    weights_version,
 )
 from rationales.scoring.prefixes import Paths, PrefixStore
 from rationales.scoring.protocol import Query, Score
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Evaluation = Literal["sparse", "masked"]
-
-DEFAULT_BATCH_TOKENS = 4096
 
 
 class _Shape(NamedTuple):
@@ -43,13 +43,14 @@ class _Shape(NamedTuple):
     rope_length: int | None
 
 
-class CausalScorer:
+class CausalScorer(ModelScorer):
     """Scores subsets with a causal language model from transformers.
 
     The model is tested when it is given: if sparse evaluation is not exact, whole contexts are
     masked instead; if masking is not exact either (recurrent models), it is refused. Prefixes are
-    shared if that too is shown to be exact; ``shares_prefixes`` says so. ``tokens`` counts what the
-    forward passes have computed.
+    shared if that too is shown to be exact; ``shares_prefixes`` says so. Of families that the
+    exactness tests of this package do not cover, contexts longer than the tested one are masked.
+    ``like`` is a scorer of a model with other weights and nothing else: its tests hold here too.
     """
 
     def __init__(
@@ -59,29 +60,35 @@ class CausalScorer:
         batch_tokens: int = DEFAULT_BATCH_TOKENS,
         evaluation: Literal["auto", "sparse", "masked"] = "auto",
         share_prefixes: bool = True,
+        like: CausalScorer | None = None,
     ) -> None:
-        if batch_tokens < 1:
-            raise RationalesError(f"batch_tokens must be at least 1, not {batch_tokens}")
-        model.train(False)
-        self.model = model
-        self.batch_tokens = batch_tokens
+        super().__init__(model, batch_tokens)
         self.max_positions = positions.max_positions(model)
-        self._next_token = positions.NextToken(model)
+        with LOCK:
+            self._next_token = positions.NextToken(model)
         self._window = positions.window(model)
         self._rope_switch = positions.rope_switch(model)
+        self._tested = positions.tested_length(model)
+        trusted = positions.is_covered(model) or evaluation == "sparse"
+        limits = [self._window, None if trusted else self._tested]
+        self._longest_sparse = min((n for n in limits if n is not None), default=None)
         self._sparse = evaluation == "sparse"
-        if evaluation == "auto":
-            try:
-                self._sparse = self._self_test()
-            except RationalesError:
-                raise
-            except Exception as error:  # a family whose forward pass wants something of its own
-                why = f"fails the self-test ({first_line(error)})"
-                raise refused(model, why) from error
-        self._prefixes = self._shared_store() if share_prefixes and self._sparse else None
-        self._weights = weights_version(model) if self._prefixes is not None else 0
-        self._lock = threading.Lock()  # of what is stored
-        self.tokens = 0
+        self._prefixes: PrefixStore | None = None
+        if like is not None:
+            self._sparse = like._sparse
+            self._prefixes = None if like._prefixes is None else like._prefixes.empty()
+            return
+        with at_rest(model):
+            if evaluation == "auto":
+                try:
+                    self._sparse = self._self_test()
+                except RationalesError:
+                    raise
+                except Exception as error:  # a family whose forward pass wants something else
+                    why = f"fails the self-test ({first_line(error)})"
+                    raise refused(model, why) from error
+            if share_prefixes and self._sparse:
+                self._prefixes = self._shared_store()
 
     @property
     def shares_prefixes(self) -> bool:
@@ -90,11 +97,15 @@ class CausalScorer:
 
     def evaluation(self, context: Context) -> Evaluation:
         """How subsets of this context are shown to the model: ``sparse`` or ``masked``."""
-        within = self._window is None or len(context.ids) <= self._window
+        longest = self._longest_sparse
+        within = longest is None or len(context.ids) <= longest
         return "sparse" if self._sparse and within else "masked"
 
-    def score(self, queries: Sequence[Query]) -> list[Score]:
-        """One score for each query, in order; as many forward passes as the token budget asks."""
+    def _new_store(self) -> None:
+        if self._prefixes is not None:
+            self._prefixes = self._prefixes.empty()
+
+    def _score(self, queries: Sequence[Query]) -> list[Score]:
         groups: dict[_Shape, list[int]] = {}
         for place, query in enumerate(queries):
             groups.setdefault(self._shape(query), []).append(place)
@@ -103,8 +114,7 @@ class CausalScorer:
             # Beyond the switch, the states of a token depend on the length of the context.
             sparse = [s for s in groups if s.evaluation == "sparse" and s.rope_length is None]
             places = sorted(place for shape in sparse for place in groups[shape])
-            with self._lock:
-                self._score_shared(self._prefixes, {p: queries[p] for p in places}, scores)
+            self._score_shared(self._prefixes, {p: queries[p] for p in places}, scores)
         for shape, group in groups.items():
             waiting = [place for place in group if place not in scores]
             while waiting:
@@ -112,7 +122,7 @@ class CausalScorer:
                 try:
                     answers = self._forward([queries[p] for p in batch], shape.evaluation)
                 except (MemoryError, RuntimeError) as error:
-                    self.batch_tokens = smaller_batches(
+                    self._work.batch_tokens = smaller_batches(
                         error, len(batch), len(batch) * shape.length
                     )
                     continue
@@ -124,9 +134,6 @@ class CausalScorer:
         self, store: PrefixStore, queries: dict[int, Query], scores: dict[int, Score]
     ) -> None:
         """Add the scores of these queries, if they have anything in common or stored."""
-        if (weights := weights_version(self.model)) != self._weights:
-            store.clear()  # its states are those of other weights
-            self._weights = weights
         while waiting := [place for place in queries if place not in scores]:
             paths = Paths(store, [queries[place] for place in waiting])
             if not paths.worthwhile:
@@ -134,7 +141,7 @@ class CausalScorer:
             for batch in paths.passes(self.batch_tokens, self._most_asked):
                 try:
                     logits = paths.run(batch, self._next_token, self.model.device)
-                    self.tokens += batch.tokens
+                    self._work.tokens += batch.tokens
                     places = [waiting[which] for which in batch.asked]
                     answers = read_scores(logits, [queries[place][0] for place in places])
                 except BaseException as error:
@@ -145,7 +152,7 @@ class CausalScorer:
                     # What was stored took memory too: one alone is tried again without it.
                     if not (held and len(batch.asked) == 1 and is_out_of_memory(error)):
                         tokens = len(batch.rows) * (batch.past + batch.new)
-                        self.batch_tokens = smaller_batches(error, len(batch.asked), tokens)
+                        self._work.batch_tokens = smaller_batches(error, len(batch.asked), tokens)
                     store.max_bytes //= 2
                     break
                 scores.update(zip(places, answers, strict=True))
@@ -186,54 +193,73 @@ class CausalScorer:
             for row, (_, keep) in enumerate(queries):
                 mask[row, list(keep)] = 1
         logits = self._next_token(ids.to(device), places.to(device), mask.to(device))
-        self.tokens += ids.numel()
+        self._work.tokens += ids.numel()
         return read_scores(logits, [context for context, _ in queries])
 
     def _self_test(self) -> bool:
         """Whether sparse evaluation is exact; an error if masked evaluation is not.
 
-        On one random context with holes: changing a dropped token must change nothing; dropped
-        tokens must leave their positions empty; and sparse must agree with masked.
+        On random subsets of one random context: the whole must be the model's ordinary answer;
+        changing dropped tokens must change nothing; dropped tokens must leave their positions
+        empty; and sparse must agree with masked.
         """
-        config = positions.text_config(self.model)
         if getattr(self.model, "_is_stateful", False):
             raise refused(self.model, "carries a recurrent state through every token")
-        limits = [n for n in (self._window, self.max_positions) if n is not None]
-        length = max(4, min([12, *limits]))
-        rng = torch.Generator().manual_seed(0)
-        ids = torch.randint(0, config.vocab_size, (1, length), generator=rng)
-        keep = [i for i in range(length) if i == length - 1 or i % 3 == 0]
-        places = torch.arange(length)[None]
-        mask = torch.zeros_like(ids)
-        mask[0, keep] = 1
-        changed = torch.where(mask.bool(), ids, (ids + 1) % config.vocab_size)
-
-        def ask(ids: torch.Tensor, places: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-            on = self.model.device
-            return self._next_token(ids.to(on), places.to(on), mask.to(on)).log_softmax(-1).cpu()
-
-        full = ask(ids, places, torch.ones_like(mask))
-        masked = ask(ids, places, mask)
-        if full.isnan().any() or masked.isnan().any():
+        ids, subsets = self._sample([self._window, self.max_positions])
+        length, kept = len(ids), torch.tensor(subsets)
+        vocabulary = int(positions.text_config(self.model).vocab_size)
+        shown = torch.zeros(len(subsets), length, dtype=torch.long).scatter_(1, kept, 1)
+        changed = torch.where(shown[:1].bool(), ids, (ids + 1) % vocabulary)
+        whole, *masked = self._ask(
+            torch.cat([ids.expand(len(subsets) + 1, -1), changed]),
+            torch.arange(length).expand(len(subsets) + 2, -1),
+            torch.cat([torch.ones_like(shown[:1]), shown, shown[:1]]),
+        )
+        if any(row.isnan().any() for row in (whole, *masked)):
             raise RationalesError(
                 f"{self.model.config.model_type} model: its weights give NaN; "
                 "the file may be damaged, or the dtype too narrow (try --dtype float32)"
             )
-        tolerance = self._tolerance
-        if not torch.allclose(masked, ask(changed, places, mask), atol=tolerance, rtol=0):
+        if not self._agree(whole, self._ordinary(ids)):
+            raise refused(self.model, "counts positions in a way of its own")
+        if not self._agree(masked[0], masked.pop()):
             raise refused(self.model, "still reads tokens that the attention mask drops")
-        compact, ones = ids[:, keep], torch.ones_like(ids[:, keep])
-        if not self._next_token.controls_positions:
-            closed_up = ask(compact, torch.arange(len(keep))[None], ones)
-            if torch.allclose(masked, closed_up, atol=tolerance, rtol=0):
-                raise refused(self.model, "moves kept tokens together when others are dropped")
-            return False
-        sparse = ask(compact, places[:, keep], ones)
-        return torch.allclose(masked, sparse, atol=tolerance, rtol=0)
+        close = torch.arange(kept.shape[1]).expand_as(kept)
+        places = kept if self._next_token.controls_positions else close
+        sparse = self._ask(ids[kept], places, torch.ones_like(kept))
+        agree = all(self._agree(*pair) for pair in zip(masked, sparse, strict=True))
+        if agree and not self._next_token.controls_positions:
+            raise refused(self.model, "moves kept tokens together when others are dropped")
+        return agree
 
-    @property
-    def _tolerance(self) -> float:
-        return 1e-3 if self.model.dtype in (torch.float32, torch.float64) else 0.3
+    def _sample(self, limits: Sequence[int | None]) -> tuple[torch.Tensor, list[list[int]]]:
+        """A random text within these limits, and subsets of it, some of which begin alike."""
+        length = max(4, min(n for n in (self._tested, *limits) if n is not None))
+        rng = torch.Generator().manual_seed(0)
+        vocabulary = int(positions.text_config(self.model).vocab_size)
+        ids = torch.randint(0, vocabulary, (length,), generator=rng)
+        subsets = []
+        for begins_with in ([0], [0, 1], [0, 1], []):
+            free = [i for i in range(length - 1) if i not in begins_with]
+            drawn = torch.randperm(len(free), generator=rng).tolist()
+            more = [free[i] for i in drawn[: max(2, length // 3) - len(begins_with)]]
+            subsets.append(sorted([*begins_with, *more, length - 1]))
+        return ids, subsets
+
+    def _ask(self, ids: torch.Tensor, places: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities of the next token, (rows, vocabulary), on the CPU."""
+        on = self.model.device
+        return self._next_token(ids.to(on), places.to(on), mask.to(on)).log_softmax(-1).cpu()
+
+    @torch.no_grad()
+    def _ordinary(self, ids: torch.Tensor) -> torch.Tensor:
+        """The log-probabilities after a text, as everybody asks for them."""
+        ids = ids[None].to(self.model.device)
+        logits = self.model(input_ids=ids, use_cache=False).logits
+        return logits[0, -1].float().log_softmax(-1).cpu()  # type: ignore[no-any-return]
+
+    def _agree(self, one: torch.Tensor, other: torch.Tensor) -> bool:
+        return agree(one, other, self.model.dtype)
 
     def _shared_store(self) -> PrefixStore | None:
         """A store for prefixes, if sharing them is exact for this model; None if it is not.
@@ -243,22 +269,21 @@ class CausalScorer:
         """
         if self._window is not None or not self._next_token.takes_cache:
             return None
-        limits = [n for n in (self._rope_switch, self.max_positions) if n is not None]
-        length = max(4, min([12, *limits]))
-        rng = torch.Generator().manual_seed(1)
-        vocabulary = int(positions.text_config(self.model).vocab_size)
-        ids = torch.randint(0, vocabulary, (length,), generator=rng)
-        coins = torch.rand(4, length, generator=rng) < 0.6
-        coins[:, -1] = True
-        coins[0], coins[1, :2], coins[2:, 0] = True, True, True
-        subsets = [torch.nonzero(row)[:, 0] for row in coins]
+        ids, subsets = self._sample([self._rope_switch, self.max_positions])
+        kept = torch.tensor(subsets)
         context = Context(tuple(ids.tolist()), 0)
-        queries = [(context, tuple(kept.tolist())) for kept in subsets]
-        on = self.model.device
+        # The first subset is asked for without its last but one token too: rows of two lengths.
+        shorter = [*subsets[0][:-2], subsets[0][-1]]
+        queries = [(context, tuple(subset)) for subset in (*subsets, shorter)]
         try:
             from transformers import DynamicCache
 
-            cache = DynamicCache()
+            expected = [
+                row
+                for each in (kept, torch.tensor([shorter]))
+                for row in self._ask(ids[each], each, torch.ones_like(each))
+            ]
+            cache, on = DynamicCache(), self.model.device
             first = ids[None, :1].to(on)
             self._next_token(first, torch.zeros_like(first), torch.ones_like(first), cache)
             store = PrefixStore.like(cache)
@@ -267,16 +292,10 @@ class CausalScorer:
             for _ in range(2):
                 paths = Paths(store, queries)
                 for batch in paths.passes(self.batch_tokens, self._most_asked):
-                    logits = paths.run(batch, self._next_token, on).log_softmax(-1)
+                    logits = paths.run(batch, self._next_token, on).log_softmax(-1).cpu()
                     for which, row in zip(batch.asked, logits, strict=True):
-                        kept = subsets[which][None]
-                        plain = self._next_token(
-                            ids[kept].to(on), kept.to(on), torch.ones_like(kept).to(on)
-                        ).log_softmax(-1)
-                        if not torch.allclose(row, plain[0], atol=self._tolerance, rtol=0):
+                        if not self._agree(row, expected[which]):
                             return None
-            weights_version(self.model)
         except Exception:  # a family that keeps its states in a way of its own
             return None
-        store.clear()
-        return store
+        return store.empty()

@@ -1,21 +1,97 @@
-"""What scorers of Hugging Face models have in common: logits → scores, and memory that runs out."""
+"""What scorers of Hugging Face models have in common: runs, scores from logits, lack of memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from rationales.context import Context
 from rationales.errors import RationalesError
-from rationales.scoring.protocol import Score
+from rationales.scoring.guard import at_rest, signature
+from rationales.scoring.protocol import Query, Score
+from rationales.ties import TIE
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+    from typing_extensions import Self
+
+_HALF_TOLERANCE = 0.02
+"""Nats of divergence between two answers in half precision that are to be the same."""
 
 LOGITS_AT_ONCE = 2**25
 """Rows × vocabulary of one pass: with a token or two a row, the logits are most of the memory."""
+
+
+DEFAULT_BATCH_TOKENS = 4096
+
+
+@dataclass
+class _Work:
+    """What a scorer and those made from it for single runs have in common."""
+
+    batch_tokens: int
+    tokens: int = 0
+
+
+class ModelScorer(ABC):
+    """Scores subsets with a model from transformers, one thread at a time.
+
+    ``tokens`` counts what the forward passes have computed; ``batch_tokens`` bounds a pass. States
+    of the model are stored only within a run (``fresh``), and dropped where the model has changed.
+    """
+
+    def __init__(self, model: PreTrainedModel, batch_tokens: int) -> None:
+        if batch_tokens < 1:
+            raise RationalesError(f"batch_tokens must be at least 1, not {batch_tokens}")
+        self.model = model
+        self._work = _Work(batch_tokens)
+        self._in_run = False
+        self._signature = signature(model)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the forward passes have computed."""
+        return self._work.tokens
+
+    @property
+    def batch_tokens(self) -> int:
+        """How many tokens a forward pass holds at most."""
+        return self._work.batch_tokens
+
+    def fresh(self) -> Self:
+        """This scorer for one run, with a store of its own; see ``protocol.fresh``."""
+        scorer = copy.copy(self)
+        scorer._in_run = True
+        scorer._new_store()
+        return scorer
+
+    def score(self, queries: Sequence[Query]) -> list[Score]:
+        """One score for each query, in order; as many forward passes as the token budget asks."""
+        with self._with_model():
+            return self._score(queries)
+
+    @contextmanager
+    def _with_model(self) -> Iterator[None]:
+        """Within it, the model is at rest, and what is stored is of the model as it is."""
+        with at_rest(self.model):
+            now = signature(self.model)
+            if not self._in_run or now != self._signature:
+                self._signature = now
+                self._new_store()
+            yield
+
+    @abstractmethod
+    def _score(self, queries: Sequence[Query]) -> list[Score]: ...
+
+    @abstractmethod
+    def _new_store(self) -> None:
+        """Begin with nothing stored."""
 
 
 def read_scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score]:
@@ -26,9 +102,12 @@ def read_scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score
     targets = torch.tensor([context.target_id for context in contexts], device=logits.device)
     best, predictions = logits.max(dim=-1)
     wanted = logits.gather(1, targets[:, None])
-    # A rank of 1 is the argmax and no other, also among equals.
-    ranks = ((logits > wanted).sum(dim=-1) + 1).clamp(min=2)
-    ranks = torch.where(predictions == targets, 1, ranks)
+    ranks = (logits > wanted + TIE).sum(dim=-1) + 1
+    close = logits >= best[:, None] - TIE
+    for row in (close.sum(dim=-1) > 1).nonzero()[:, 0].tolist():
+        predictions[row] = close[row].nonzero()[0, 0]
+    predictions = torch.where(ranks == 1, targets, predictions)
+    predicted = logits.gather(1, predictions[:, None])[:, 0]
     asked = [
         logits[row, list(context.asked)] if context.asked else wanted[row]
         for row, context in enumerate(contexts)
@@ -43,7 +122,7 @@ def read_scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score
     columns = (
         (wanted[:, 0] - normalizer).tolist(),
         predictions.tolist(),
-        (best - normalizer).tolist(),
+        (predicted - normalizer).tolist(),
         ranks.tolist(),
         [
             tuple((values - normalizer[row]).tolist()) if context.asked else ()
@@ -51,6 +130,19 @@ def read_scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score
         ],
     )
     return [Score(*row) for row in zip(*columns, strict=True)]
+
+
+def agree(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Whether two answers of a model of this type, log-probabilities, differ by rounding alone.
+
+    In half precision, rounding moves single log-probabilities by half a nat, as much as a fault
+    may. But the divergence of one distribution from the other tells the two apart: rounding gives
+    at most 0.005 nats, closing gaps in real models at least 0.1 (``benchmarks/half_precision.py``).
+    """
+    if dtype in (torch.float32, torch.float64):
+        return torch.allclose(one, other, atol=1e-3, rtol=0)
+    divergence = (one.exp() * (one - other)).nan_to_num(0.0, torch.inf, torch.inf).sum()
+    return bool(divergence <= _HALF_TOLERANCE)
 
 
 def smaller_batches(error: Exception, subsets: int, tokens: int) -> int:
@@ -76,11 +168,6 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
         words in str(error) for words in said
     )
-
-
-def weights_version(model: PreTrainedModel) -> int:
-    """A number that changes with the model's weights, if they are changed as torch would know."""
-    return hash(tuple((p.data_ptr(), p._version) for p in model.parameters()))
 
 
 def refused(model: PreTrainedModel, why: str) -> RationalesError:

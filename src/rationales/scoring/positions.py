@@ -23,18 +23,38 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rationales.scoring.guard import LOCK
+
 if TYPE_CHECKING:
     from transformers import DynamicCache, PreTrainedModel
 
 _WINDOW_FIELDS = ("sliding_window", "window_size", "attention_chunk_size", "local_attention")
 _BATCH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
-_alibi_lock = threading.Lock()
+EXACT_FAMILIES = frozenset(
+    {
+        "bloom", "falcon", "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neo", "gpt_neox", "gptj",
+        "llama", "mistral", "mixtral", "mpt", "olmo2", "opt", "phi3", "qwen2", "qwen3", "stablelm",
+        "bart", "m2m_100", "marian", "mbart", "mt5", "t5",
+    }
+)  # fmt: skip
+"""The model types that the exactness tests cover: what they need beyond a self-test is known."""
 
 
 def text_config(model: PreTrainedModel) -> Any:
     """The configuration of the language model proper (multimodal models nest it)."""
     return model.config.get_text_config(decoder=True)
+
+
+def is_covered(model: PreTrainedModel) -> bool:
+    """Whether the exactness tests cover this model: its family, in the code of transformers."""
+    own_code = type(model).__module__.startswith("transformers.models.")
+    return own_code and model.config.model_type in EXACT_FAMILIES
+
+
+def tested_length(model: PreTrainedModel) -> int:
+    """How many tokens a self-test has at most: more where only the self-test knows the family."""
+    return 32 if is_covered(model) else 128
 
 
 def max_positions(model: PreTrainedModel) -> int | None:
@@ -152,8 +172,11 @@ def _only(head: Any, wanted: torch.Tensor) -> Iterator[list[bool]]:
     a model may not have its last layer as a module.
     """
     selected: list[bool] = []
+    thread = threading.get_ident()
 
-    def select(_: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    def select(_: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
+        if threading.get_ident() != thread:  # somebody runs the model without our lock
+            return None
         selected.append(True)
         return inputs[0].flatten(0, 1)[wanted][None], *inputs[1:]
 
@@ -173,7 +196,7 @@ def alibi_builders(model: PreTrainedModel) -> list[tuple[Any, Callable[..., torc
     if not owners and getattr(model.config, "alibi", False):
         module = sys.modules[type(model).__module__]
         owners = [module] if hasattr(module, "build_alibi_tensor") else []
-    with _alibi_lock:  # or another thread's patch would be taken for the original
+    with LOCK:  # or another thread's patch would be taken for the original
         return [(owner, owner.build_alibi_tensor) for owner in owners]
 
 
@@ -196,7 +219,7 @@ def alibi_at(
 
         return build
 
-    with _alibi_lock:  # the patch is visible to every user of the module
+    with LOCK:  # the patch is visible to every user of the module
         for owner, original in builders:
             owner.build_alibi_tensor = at_positions(original)
         try:

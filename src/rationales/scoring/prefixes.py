@@ -82,6 +82,11 @@ class PrefixStore:
         keys = torch.stack([layer.keys[0, :, 0] for layer in layers])
         return cls(keys, torch.stack([layer.values[0, :, 0] for layer in layers]), max_bytes)
 
+    def empty(self) -> PrefixStore:
+        """Another store for states of the same kind, with nothing in it."""
+        keys, values = self._slabs
+        return PrefixStore(keys[0], values[0], self.max_bytes)
+
     def __len__(self) -> int:
         return len(self._states)
 

@@ -5,6 +5,8 @@ A scorer answers a batch of questions. Its contract:
 - kept tokens keep their *original positions*;
 - an answer does not depend on what else is in the batch, or on how the batch was cut;
 - the full subset reproduces the model's ordinary forward pass.
+
+All this is but for rounding: log-probabilities within ``ties.TIE`` of each other are equal.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ class Score:
     These two are all that greedy and exhaustive search need. The others are there where the model
     can tell them: ``rank`` is 1 if the target is the most likely token (for an answer of several
     tokens: the worst of their ranks), ``asked`` are the log-probabilities of ``Context.asked``.
+
+    Of tokens within ``TIE`` of the most likely one, the target is the prediction if it is among
+    them, else the one with the lowest id.
     """
 
     target_logprob: float
@@ -41,3 +46,13 @@ class SubsetScorer(Protocol):
     def score(self, queries: Sequence[Query]) -> list[Score]:
         """One score for each query, in order."""
         ...
+
+
+def fresh(scorer: SubsetScorer) -> SubsetScorer:
+    """The scorer for one run: what it stores on the way is its own, and ends with the run.
+
+    Between two runs a model may have changed without a trace, so nothing is kept from one to the
+    next. A scorer that stores nothing serves as it is.
+    """
+    begin = getattr(scorer, "fresh", None)
+    return scorer if begin is None else begin()

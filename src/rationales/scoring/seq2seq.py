@@ -18,7 +18,6 @@ share a pass: the shorter ones are followed by pads, which nothing looks at.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -29,14 +28,18 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rationales.context import Context
 from rationales.errors import RationalesError, first_line
-from rationales.scoring.causal import DEFAULT_BATCH_TOKENS, Evaluation
+from rationales.scoring import positions
+from rationales.scoring.causal import Evaluation
+from rationales.scoring.guard import at_rest
 from rationales.scoring.logits import (
+    DEFAULT_BATCH_TOKENS,
     LOGITS_AT_ONCE,
+    ModelScorer,
+    agree,
     is_out_of_memory,
     read_scores,
     refused,
     smaller_batches,
-    weights_version,
 )
 from rationales.scoring.places import at_places, has_table, logits_at, rows_at, skips_pads
 from rationales.scoring.protocol import Query, Score
@@ -46,9 +49,6 @@ if TYPE_CHECKING:
 
 STORED_BYTES = 2**28
 """What the stored encoder states may take."""
-
-_pass_lock = threading.RLock()
-"""Held in a forward pass: the hooks in it are the model's, which threads may share."""
 
 
 class _Side(NamedTuple):
@@ -67,7 +67,7 @@ class _Side(NamedTuple):
         return _about(len(self.ids)), self.places is None
 
 
-class Seq2SeqScorer:
+class Seq2SeqScorer(ModelScorer):
     """Scores subsets with an encoder–decoder from transformers.
 
     Contexts are those of ``seq2seq_context``. The model is tested when it is given: if sparse
@@ -82,35 +82,36 @@ class Seq2SeqScorer:
         batch_tokens: int = DEFAULT_BATCH_TOKENS,
         evaluation: Literal["auto", "sparse", "masked"] = "auto",
     ) -> None:
-        if batch_tokens < 1:
-            raise RationalesError(f"batch_tokens must be at least 1, not {batch_tokens}")
         if not getattr(model.config, "is_encoder_decoder", False):
             raise RationalesError(
                 f"{type(model).__name__} is no encoder–decoder: score it with CausalScorer"
             )
-        model.train(False)
-        self.model = model
-        self.batch_tokens = batch_tokens
-        self.tokens = 0
+        super().__init__(model, batch_tokens)
         self._encoder, self._decoder = _parts(model)
         self._pad = _pad_id(model)
-        self._encoded = EncoderStore(STORED_BYTES)
-        self._weights = weights_version(model)
-        positions = [getattr(p, "embed_positions", None) for p in (self._encoder, self._decoder)]
-        self._controls_positions = all(map(has_table, positions))
+        self._new_store()
+        tables = [getattr(p, "embed_positions", None) for p in (self._encoder, self._decoder)]
+        self._controls_positions = all(map(has_table, tables))
         # M2M100 counts the tokens that are no pads: one of these in a text shifts the others.
-        self._pads_count = not any(skips_pads(module) for module in positions)
+        self._pads_count = not any(skips_pads(module) for module in tables)
         self._sparse = evaluation == "sparse"
+        self._tested = positions.tested_length(model)
+        trusted = positions.is_covered(model) or evaluation == "sparse"
+        self._longest_sparse = None if trusted else self._tested
         if evaluation == "auto":
             try:
-                self._sparse = self._self_test()
+                with at_rest(model):
+                    self._sparse = self._self_test()
             except RationalesError:
                 raise
             except Exception as error:  # a family whose forward pass wants something of its own
                 why = f"fails the self-test ({first_line(error)})"
                 raise refused(model, why) from error
-        self._encoded.clear()
-        self.tokens = 0
+        self._new_store()
+        self._work.tokens = 0
+
+    def _new_store(self) -> None:
+        self._encoded = EncoderStore(STORED_BYTES)
 
     @property
     def max_positions(self) -> int | None:
@@ -123,13 +124,11 @@ class Seq2SeqScorer:
     def evaluation(self, context: Context) -> Evaluation:
         """How subsets of this context are shown to the model: ``sparse`` or ``masked``."""
         shifted = not self._pads_count and self._pad in context.ids
-        return "sparse" if self._sparse and not shifted else "masked"
+        longer = max(context.source, len(context.ids) - context.source)
+        within = self._longest_sparse is None or longer <= self._longest_sparse
+        return "sparse" if self._sparse and within and not shifted else "masked"
 
-    def score(self, queries: Sequence[Query]) -> list[Score]:
-        """One score for each query, in order; as many forward passes as the token budget asks."""
-        if (weights := weights_version(self.model)) != self._weights:
-            self._encoded.clear()  # these are states of other weights
-            self._weights = weights
+    def _score(self, queries: Sequence[Query]) -> list[Score]:
         shown = [self._shown(*query, self.evaluation(query[0])) for query in queries]
         groups: dict[tuple[tuple[int, bool], ...], list[int]] = {}
         for place, (source, target) in enumerate(shown):
@@ -148,7 +147,9 @@ class Seq2SeqScorer:
                     # What was stored took memory too: one row alone is tried again without it.
                     if held > 1 and len(batch) == 1 and is_out_of_memory(error):
                         continue
-                    self.batch_tokens = smaller_batches(error, len(batch), len(batch) * length)
+                    self._work.batch_tokens = smaller_batches(
+                        error, len(batch), len(batch) * length
+                    )
                     continue
                 scores.update(zip(batch, answers, strict=True))
                 waiting = waiting[len(batch) :]
@@ -199,23 +200,22 @@ class Seq2SeqScorer:
         targets = [target for _, target in pairs]
         ids = self._ids(targets)
         ends = [len(target.ids) - 1 for target in targets]
-        with _pass_lock:
-            states = self._states(sources)
-            with (
-                at_places(self._decoder, _places(targets, device)),
-                logits_at(network.get_output_embeddings(), ends),
-            ):
-                logits: torch.Tensor = network(
-                    encoder_outputs=output(last_hidden_state=states),
-                    attention_mask=_mask(sources, device),
-                    decoder_input_ids=ids,
-                    decoder_attention_mask=_mask(targets, device),
-                    use_cache=False,
-                    return_dict=True,
-                ).logits
+        states = self._states(sources)
+        with (
+            at_places(self._decoder, _places(targets, device)),
+            logits_at(network.get_output_embeddings(), ends),
+        ):
+            logits: torch.Tensor = network(
+                encoder_outputs=output(last_hidden_state=states),
+                attention_mask=_mask(sources, device),
+                decoder_input_ids=ids,
+                decoder_attention_mask=_mask(targets, device),
+                use_cache=False,
+                return_dict=True,
+            ).logits
         # A model without a head that can be hooked computes all logits.
         logits = logits[:, 0] if logits.shape[1] == 1 else rows_at(logits, ends)
-        self.tokens += ids.numel()
+        self._work.tokens += ids.numel()
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def _states(self, sources: Sequence[_Side]) -> torch.Tensor:
@@ -229,7 +229,7 @@ class Seq2SeqScorer:
                 output: torch.Tensor = self._encoder(
                     input_ids=ids, attention_mask=_mask(new, device), return_dict=True
                 ).last_hidden_state
-            self.tokens += ids.numel()
+            self._work.tokens += ids.numel()
             for side, states in zip(new, output, strict=True):
                 found[side] = self._encoded.put(side, states[: len(side.ids)])
         rows = [states for side in sources if (states := found[side]) is not None]
@@ -246,8 +246,8 @@ class Seq2SeqScorer:
         nothing, dropped tokens must leave their positions empty, the whole must be the model's
         ordinary answer, and sparse must agree with masked.
         """
-        limit = self.max_positions or 9
-        lengths = min(9, limit), min(7, limit)
+        length = min(self._tested, self.max_positions or self._tested)
+        lengths = length, length
         rows = min(p.get_input_embeddings().weight.shape[0] for p in (self._encoder, self._decoder))
         rng = torch.Generator().manual_seed(0)
         ids = torch.randint(0, rows, (sum(lengths),), generator=rng).tolist()
@@ -267,20 +267,20 @@ class Seq2SeqScorer:
                 f"{self.model.config.model_type} model: its weights give NaN; "
                 "the file may be damaged, or the dtype too narrow (try --dtype float32)"
             )
-        exact = self.model.dtype in (torch.float32, torch.float64)
-        tolerance = 1e-3 if exact else 0.3
-        if not torch.allclose(whole, self._ordinary(ids, lengths[0]), atol=tolerance, rtol=0):
+        dtype = self.model.dtype
+        if not agree(whole, self._ordinary(ids, lengths[0]), dtype):
             raise refused(self.model, "does not say the same of the parts as of the whole")
-        if not torch.allclose(masked, ask(other, kept, "masked"), atol=tolerance, rtol=0):
+        if not agree(masked, ask(other, kept, "masked"), dtype):
             raise refused(self.model, "still reads tokens that the attention mask drops")
         if self._controls_positions:
             sparse = ask(ids, kept, "sparse")
-            if torch.allclose(masked, sparse, atol=tolerance, rtol=0):
+            if agree(masked, sparse, dtype):
                 return True
         # Nothing moves the tokens of such a model: closed up, they must give another answer.
         close = [ids[i] for i in kept]
         context = Context(tuple(close), 0, source=sum(i < lengths[0] for i in kept))
         closed = self._logits([self._shown(context, tuple(range(len(close))), "masked")])
+        exact = dtype in (torch.float32, torch.float64)
         if exact and torch.allclose(masked, closed[0].log_softmax(-1).cpu(), atol=1e-6, rtol=0):
             raise refused(self.model, "moves kept tokens together when others are dropped")
         return False

@@ -17,7 +17,7 @@ from typing import Any
 
 from rationales.context import Context
 from rationales.errors import RationalesError
-from rationales.scoring.protocol import Query, Score, SubsetScorer
+from rationales.scoring.protocol import Query, Score, SubsetScorer, fresh
 
 _DELEGATED = ("max_positions", "batch_tokens", "evaluation", "model", "tokens")
 
@@ -39,6 +39,10 @@ class SpanScorer:
         if name in _DELEGATED:
             return getattr(self.base, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def fresh(self) -> SpanScorer:
+        """This scorer for one run."""
+        return SpanScorer(fresh(self.base))
 
     def score(self, queries: Sequence[Query]) -> list[Score]:
         """One score for each query, in order; all its tokens are asked for in one call."""

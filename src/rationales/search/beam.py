@@ -11,6 +11,7 @@ from __future__ import annotations
 from rationales.context import Context
 from rationales.search.base import Search, Trail, Units, most_added
 from rationales.search.criterion import Criterion
+from rationales.ties import best_place, ranked
 
 
 def beam(
@@ -40,12 +41,10 @@ def beam(
         values = [value(score) for score in scores]
         enough = [place for place, score in enumerate(scores) if met(score)]
         if enough:
-            best = max(enough, key=values.__getitem__)
+            best = enough[best_place([values[place] for place in enough])]
             return (yield from trail.follow(tried[best]))
-        ranked = sorted(range(len(tried)), key=lambda place: -values[place])
-        states = [tried[place] for place in ranked[:width]]
+        states = [tried[place] for place in ranked(values)[:width]]
         # Greedy's own children come first, so that their order of being added is greedy's.
-        own = range(len(context.choices) - len(greedy))
-        greedy = tried[max(own, key=values.__getitem__)]
+        greedy = tried[best_place(values[: len(context.choices) - len(greedy)])]
     yield from trail.follow(greedy)
     return trail.rationale(stopped="max-size" if limit < len(context.choices) else None)

@@ -7,7 +7,8 @@
     contrast    p(target | subset) > p(alternative | subset)
 
 A search grows a subset by what raises the *value*: log p(target), or for a contrast the difference
-log p(target) − log p(alternative).
+log p(target) − log p(alternative). What is within ``TIE`` of a level has reached it; an alternative
+within ``TIE`` of the target is as likely.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.scoring.protocol import Score
+from rationales.ties import TIE
 
 KINDS = "argmax, top-k=K, prob=P or ratio=R"
 
@@ -77,8 +79,7 @@ def make_criterion(text: str, context: Context, full: Score) -> Criterion:
         return Criterion(lambda score: score.rank is not None and score.rank <= (level or 1))
     if kind in ("prob", "ratio"):
         least = math.log(level or 1) + (full.target_logprob if kind == "ratio" else 0.0)
-        # A little room: the logarithm of the same probability may differ in its last digit.
-        return Criterion(lambda score: score.target_logprob >= least - 1e-9)
+        return Criterion(lambda score: score.target_logprob >= least - TIE)
     return argmax(context)
 
 
@@ -93,4 +94,4 @@ def _contrast(full: Score) -> Criterion:
             return -math.inf
         return score.target_logprob - score.asked[0]
 
-    return Criterion(met=lambda score: margin(score) > 0, value=margin)
+    return Criterion(met=lambda score: margin(score) > TIE, value=margin)

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from rationales.context import Context, Subset
 from rationales.errors import RationalesError
 from rationales.rationale import Rationale
-from rationales.scoring.protocol import Query, Score, SubsetScorer
+from rationales.scoring.protocol import Query, Score, SubsetScorer, fresh
 from rationales.search.base import Search
 
 Key = TypeVar("Key", bound=Hashable)
@@ -38,6 +38,7 @@ def run(
     Searches are started only as the pool of questions has room, so any number of them runs in
     bounded memory. ``on_evaluations`` is told how many subsets were scored each time.
     """
+    scorer = fresh(scorer)
     waiting = iter(searches)
     active: deque[_Running[Key]] = deque()
     pool: deque[_Running[Key]] = deque()

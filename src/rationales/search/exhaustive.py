@@ -14,6 +14,7 @@ from itertools import combinations, islice
 from rationales.context import Context
 from rationales.search.base import Search, Trail, Units, most_added
 from rationales.search.criterion import Criterion
+from rationales.ties import TIE
 
 _AT_ONCE = 512
 """How many subsets are asked for together: enough to fill a pass, few enough to stop soon."""
@@ -44,7 +45,7 @@ def exhaustive(
                     rationale = yield from trail.follow(units)
                     return replace(rationale, minimal=True, optimal=True)
                 value = trail.criterion.value(score)
-                if best is None or value > best[0]:
+                if best is None or value > best[0] + TIE:
                     best = (value, units)
         if next(subsets, None) is not None:  # the budget, not the size, has come to its end
             stopped = "budget"

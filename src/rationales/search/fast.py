@@ -22,7 +22,7 @@ A subset is only ever called sufficient on the strength of its own score.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -32,6 +32,7 @@ from rationales.search.base import Search, Trail, Units, most_added
 from rationales.search.criterion import Criterion
 from rationales.search.greedy import best_candidates
 from rationales.search.prune import drop, minimal, shrink
+from rationales.ties import TIE, best_place, ranked
 
 Found = Generator[list[Subset], list[Score], tuple[Units, Score]]
 
@@ -84,7 +85,8 @@ def fast(
         tried = [(*added, unit) for unit in units]
         scores = yield from trail.ask(tried)
         known.learn(units, [value(each) for each in scores], value(score), step)
-        best = max(range(len(tried)), key=lambda i: (met(scores[i]), value(scores[i]), -i))
+        enough = [i for i, each in enumerate(scores) if met(each)] or list(range(len(scores)))
+        best = enough[best_place([value(scores[i]) for i in enough])]
         added, score = tried[best], scores[best]
         trail.add(added, score, best_candidates(tried, scores, keep_candidates))
         if step == 1 and not met(score):
@@ -111,7 +113,8 @@ def _leap(trail: Trail, leaps: Sequence[Units], added: Units, score: Score) -> F
     for pair in pairs:
         if met(pair[1]):
             return pair
-    return max([(added, score), *pairs], key=lambda pair: value(pair[1]))
+    pairs.insert(0, (added, score))
+    return pairs[best_place([value(pair[1]) for pair in pairs])]
 
 
 def _narrow(trail: Trail, order: Units, tried: int) -> Generator[list[Subset], list[Score], Units]:
@@ -153,8 +156,8 @@ def _shortest(
 def _without_ballast(trail: Trail, added: Units, score: Score) -> Found:
     """The best that is left, and its score, without units that make the target no more likely."""
     value = trail.criterion.value
-    fewer = yield from drop(trail, added, lambda other: value(other) >= value(score))
-    return max(fewer, key=lambda pair: value(pair[1]), default=(added, score))
+    fewer = yield from drop(trail, added, lambda other: value(other) >= value(score) - TIE)
+    return fewer[best_place([value(pair[1]) for pair in fewer])] if fewer else (added, score)
 
 
 class _Known:
@@ -178,13 +181,13 @@ class _Known:
 
     def best(self, limit: int) -> list[Units]:
         """More and more of the best units together, the fewest first."""
-        ranked = tuple(sorted(self._gains, key=lambda unit: -self._gains[unit]))
-        return [ranked[:n] for n in sorted(self._shortlist.leaps) if n <= min(limit, len(ranked))]
+        best = tuple(self._by_gain(self._gains))
+        return [best[:n] for n in sorted(self._shortlist.leaps) if n <= min(limit, len(best))]
 
     def order(self, added: Units, limit: int) -> Units:
         """All units, so many at most: what was added, then by what they were worth."""
         left = [unit for unit in self._context.choices if unit not in added]
-        return (*added, *sorted(left, key=lambda unit: -self._gains[unit]))[:limit]
+        return (*added, *self._by_gain(left))[:limit]
 
     def choose(self, added: Units) -> list[Subset]:
         """The units worth scoring, in text order: all of them at first, then a shortlist."""
@@ -192,7 +195,7 @@ class _Known:
         if not self._gains or (self._refresh and len(added) >= self._refresh[0]):
             self._refresh = [size for size in self._refresh if size > len(added)]
             return left
-        by_gain = sorted(left, key=lambda unit: -self._gains[unit])
+        by_gain = self._by_gain(left)
         by_age = sorted(by_gain, key=lambda unit: self._tried[unit])
         wanted, open_to = self._shortlist, {*left}
         chosen: dict[Subset, None] = {}
@@ -204,6 +207,11 @@ class _Known:
             new = dict.fromkeys(u for u in source if u in open_to and u not in chosen)
             chosen.update(dict.fromkeys(islice(new, places)))
         return [unit for unit in left if unit in chosen]
+
+    def _by_gain(self, units: Iterable[Subset]) -> list[Subset]:
+        """These units from the largest known gain to the smallest."""
+        units = list(units)
+        return [units[place] for place in ranked([self._gains[unit] for unit in units])]
 
     def _neighbours(self, added: Units) -> list[Subset]:
         """The units before and after those that were added, the last added first."""

@@ -12,6 +12,7 @@ from rationales.rationale import Candidate
 from rationales.scoring.protocol import Score
 from rationales.search.base import Search, Trail, Units, most_added
 from rationales.search.criterion import Criterion
+from rationales.ties import best_place, ranked
 
 
 def greedy(
@@ -34,7 +35,7 @@ def greedy(
         tried = [(*trail.added, unit) for unit in context.choices if unit not in trail.added]
         scores = yield from trail.ask(tried)
         values = [trail.criterion.value(score) for score in scores]
-        best = max(range(len(tried)), key=values.__getitem__)  # the first of equals
+        best = best_place(values)
         trail.add(tried[best], scores[best], best_candidates(tried, scores, keep_candidates))
     return trail.rationale(stopped="max-size" if limit < len(context.choices) else None)
 
@@ -49,4 +50,5 @@ def best_candidates(
         )
         for units, score in zip(tried, scores, strict=True)
     ]
-    return sorted(candidates, key=lambda c: -c.target_logprob)[:how_many]
+    places = ranked([candidate.target_logprob for candidate in candidates])
+    return [candidates[place] for place in places[:how_many]]

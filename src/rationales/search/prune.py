@@ -17,6 +17,7 @@ from rationales.rationale import Rationale
 from rationales.scoring.protocol import Score
 from rationales.search.base import Search, Trail, Units, added_units
 from rationales.search.criterion import Criterion
+from rationales.ties import ranked
 
 
 def prune(context: Context, found: Rationale, criterion: Criterion | None = None) -> Search:
@@ -55,9 +56,9 @@ def drop(
     singles = [kept[:place] + kept[place + 1 :] for place in range(len(kept))]
     scores = yield from trail.ask(singles)
     value = trail.criterion.value
-    superfluous = [place for place, score in enumerate(scores) if still_good(score)]
     # Of equals the last, which was added last.
-    superfluous.sort(key=lambda place: (value(scores[place]), place), reverse=True)
+    superfluous = [n for n in reversed(range(len(kept))) if still_good(scores[n])]
+    superfluous = [superfluous[n] for n in ranked([value(scores[n]) for n in superfluous])]
     fewer: list[Units] = []
     for how_many in range(1, len(superfluous) + 1):
         gone = {*superfluous[:how_many]}

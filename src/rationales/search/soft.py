@@ -11,6 +11,7 @@ from __future__ import annotations
 from rationales.context import Context
 from rationales.search.base import Search, Trail, Units, most_added, required_size
 from rationales.search.criterion import Criterion
+from rationales.ties import TIE, best_place
 
 
 def soft(
@@ -34,9 +35,9 @@ def soft(
     ):
         tried = [(*grown, unit) for unit in context.choices if unit not in grown]
         scores = yield from trail.ask(tried)
-        place = max(range(len(tried)), key=lambda i: scores[i].target_logprob)
+        place = best_place([score.target_logprob for score in scores])
         grown = tried[place]
         cost = penalty * (fixed + len(grown)) - scores[place].target_logprob
-        if cost < lowest:
+        if cost < lowest - TIE:
             lowest, best = cost, grown
     return (yield from trail.follow(best))
