@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import threading
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from transformers import LlamaForCausalLM
 from transformers.models.falcon import modeling_falcon
 
 from rationales import Context, RationalesError, Score, rationalize
@@ -18,7 +20,17 @@ from rationales.scoring.causal import CausalScorer
 from rationales.scoring.protocol import Query
 
 import oracle
-from tiny_models import STRETCHED, SWITCH, VOCABULARY, build, draw_weights, shared
+from tiny_models import (
+    FAMILIES,
+    STRETCHED,
+    SWITCH,
+    TRANSLATORS,
+    VOCABULARY,
+    build,
+    draw_weights,
+    shared,
+    shared_translator,
+)
 
 
 def context_of(length: int, target_id: int = 5) -> Context:
@@ -453,3 +465,93 @@ def test_a_model_that_fails_in_the_self_test_is_refused_in_one_line(tiny_model, 
     with pytest.raises(RationalesError, match="BlackBoxScorer") as caught:
         CausalScorer(tiny_model)
     assert "\n" not in str(caught.value)
+
+
+# --- the self-test
+
+
+def test_the_families_that_are_trusted_are_those_of_the_exactness_tests() -> None:
+    causal = {shared(name).config.model_type for name in FAMILIES}
+    translating = {shared_translator(name).config.model_type for name in TRANSLATORS}
+    assert causal | translating == positions.EXACT_FAMILIES
+    assert all(positions.is_covered(shared(name)) for name in FAMILIES)
+
+
+class Unknown(LlamaForCausalLM):
+    """A model by somebody else: what it is called says nothing about its code."""
+
+
+class HiddenWindow(LlamaForCausalLM):
+    """Sees the last sixteen tokens, by index; no field of its configuration says so."""
+
+    def forward(self, input_ids: Any, attention_mask: Any = None, **rest: Any) -> Any:
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.clone()
+        if mask.dim() == 2:
+            mask[:, :-16] = 0
+        return super().forward(input_ids, attention_mask=mask, **rest)
+
+
+class FewPositions(LlamaForCausalLM):
+    """Takes every position beyond sixteen for the sixteenth, if it is given any."""
+
+    def forward(self, input_ids: Any, position_ids: Any = None, **rest: Any) -> Any:
+        if position_ids is not None:
+            position_ids = position_ids.clamp(max=16)
+        return super().forward(input_ids, position_ids=position_ids, **rest)
+
+
+def strange(kind: Any, **changes: Any) -> Any:
+    config = copy.deepcopy(shared("llama").config)
+    for name, value in changes.items():
+        setattr(config, name, value)
+    return draw_weights(kind(config))
+
+
+def test_an_unknown_family_is_masked_beyond_what_was_tested() -> None:
+    model = strange(Unknown, max_position_embeddings=256)
+    scorer = CausalScorer(model)
+    assert scorer.evaluation(context_of(128)) == "sparse"
+    assert scorer.evaluation(context_of(129)) == "masked"
+    known = CausalScorer(build("llama", max_position_embeddings=256))
+    assert known.evaluation(context_of(200)) == "sparse"
+    queries = [(context_of(140), (0, 5, 77, 139)), (context_of(140), (5, 139))]
+    assert_close(scorer.score(queries), known.score(queries))
+
+
+def test_a_window_that_nobody_named_is_found() -> None:
+    model = strange(HiddenWindow)
+    scorer = CausalScorer(model)
+    assert scorer.evaluation(context_of(40)) == "masked"
+
+
+def test_positions_that_go_wrong_after_sixteen_tokens_are_found() -> None:
+    with pytest.raises(RationalesError, match="counts positions in a way of its own") as error:
+        CausalScorer(strange(FewPositions))
+    one_line(error)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "bloom", "mpt"])
+def test_loading_takes_few_passes(family: str) -> None:
+    model, passes = shared(family), []
+    with model.register_forward_pre_hook(lambda *_: passes.append(1)):
+        scorer = CausalScorer(model)
+        assert len(passes) <= 8
+        passes.clear()
+        CausalScorer(model, like=scorer)
+        assert not passes
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma3", "mixtral"])
+def test_half_precision_tells_rounding_from_faults(family: str, dtype: torch.dtype) -> None:
+    model = copy.deepcopy(shared(family)).to(dtype)
+    scorer = CausalScorer(model)
+    assert scorer.evaluation(context_of(20)) == "sparse"
+    original = scorer._next_token
+
+    def closed_up(ids: Any, places: Any, mask: Any, *rest: Any) -> torch.Tensor:
+        return original(ids, torch.arange(ids.shape[1]).expand_as(ids), mask, *rest)
+
+    closed_up.controls_positions = True  # type: ignore[attr-defined]
+    scorer._next_token = closed_up  # type: ignore[assignment]
+    assert not scorer._self_test()
