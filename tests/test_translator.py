@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import threading
+import time
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from transformers import (
 import rationales
 from conftest import EOS, train_tokenizer
 from rationales import Explanation, Options, RationalesError, Translator, models, rationalize
-from rationales.bitext import decoder_start, encode_source, language_id
+from rationales.bitext import decoder_start, encode_source, language_id, translation_ids
 from rationales.render.terminal import show
 from rationales.scoring.seq2seq import Seq2SeqScorer
 from rationales.units import group
@@ -281,6 +283,43 @@ def test_languages_are_pinned_where_the_family_puts_them(
     target = [t for t in explanation.tokens if t.side == "target"]
     assert [t.pinned for t in target] == [True] * len(start) + [False] * 2
     assert len(explanation) == 2
+
+
+def test_languages_of_one_call_are_not_those_of_the_next() -> None:
+    tokenizer = MBartTokenizer(vocab=VOCABULARY, src_lang="en_XX", tgt_lang="ro_RO")
+    before = encode_source(tokenizer, "▁dog", Options())
+    other = encode_source(tokenizer, "▁dog", Options(src_lang="de_DE"))
+    translation_ids(tokenizer, "▁dog", Options(tgt_lang="de_DE"))
+    assert (tokenizer.src_lang, tokenizer.tgt_lang) == ("en_XX", "ro_RO")
+    assert encode_source(tokenizer, "▁dog", Options()) == before != other
+
+
+def test_a_tokenizer_is_used_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a source's tokens are must not depend on a translation that is tokenised meanwhile."""
+    tokenizer = MBartTokenizer(vocab=VOCABULARY, src_lang="en_XX", tgt_lang="ro_RO")
+    original, inside, met = MBartTokenizer.__call__, threading.Semaphore(1), []
+
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        if not inside.acquire(blocking=False):
+            met.append(threading.get_ident())
+            return original(self, *arguments, **named)
+        time.sleep(0.01)
+        try:
+            return original(self, *arguments, **named)
+        finally:
+            inside.release()
+
+    monkeypatch.setattr(MBartTokenizer, "__call__", call)
+    work = [
+        lambda: encode_source(tokenizer, "▁dog", Options()),
+        lambda: translation_ids(tokenizer, "▁dog", Options()),
+    ]
+    threads = [threading.Thread(target=each) for each in work * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not met
 
 
 def test_languages_that_are_missing_or_unknown_are_said(model: Any, tokenizer: Any) -> None:

@@ -7,7 +7,8 @@ target's language) are there in every subset, and belong to no rationale.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from rationales.context import Token
 from rationales.errors import RationalesError
 from rationales.options import Options
 from rationales.passage import Passage, Tokenizer, check_unicode, make_tokens, token_ids
+from rationales.scoring.guard import LOCK
 
 _SIDES: tuple[Literal["source", "target"], ...] = ("source", "target", "target")
 
@@ -30,25 +32,29 @@ def encode_source(
     check_unicode(prefix)
     if options.src_lang is not None:
         language_id(tokenizer, options.src_lang)  # an unknown one would be read as something else
-        tokenizer.src_lang = options.src_lang
-    plain = token_ids(tokenizer, prefix + text, specials=False)
-    whole = token_ids(tokenizer, prefix + text, specials=True)
+    with _set(tokenizer, "src_lang", options.src_lang):
+        plain = token_ids(tokenizer, prefix + text, specials=False)
+        whole = token_ids(tokenizer, prefix + text, specials=True)
+        before = token_ids(tokenizer, prefix.rstrip(), specials=False)
     starts = [n for n in range(len(whole)) if whole[n : n + len(plain)] == plain]
     if not plain or not starts:
         raise RationalesError("the tokenizer makes no token of this source")
     start, end = starts[0], starts[0] + len(plain)
     specials = {*range(start), *range(end, len(whole))} if options.specials == "pinned" else set()
-    instruction = range(start, start + _shared(token_ids(tokenizer, prefix.rstrip(), False), plain))
+    instruction = range(start, start + _shared(before, plain))
     return whole, frozenset({*specials, *(instruction if prefix.strip() else ())})
 
 
 def translation_ids(tokenizer: Tokenizer, text: str, options: Options) -> list[int]:
     """The ids of a given translation, without special tokens."""
     check_unicode(text)
+    language = None
     if _knows_languages(tokenizer):  # some fail without one, which matters to special tokens only
         own = getattr(tokenizer, "tgt_lang", None)
-        tokenizer.tgt_lang = options.tgt_lang or own or tokenizer.src_lang
-    ids = list(tokenizer(text_target=text, add_special_tokens=False, verbose=False)["input_ids"])
+        language = options.tgt_lang or own or tokenizer.src_lang
+    with _set(tokenizer, "tgt_lang", language):
+        given = tokenizer(text_target=text, add_special_tokens=False, verbose=False)
+    ids = list(given["input_ids"])
     if not ids:
         raise RationalesError("the tokenizer makes no token of this translation")
     return ids
@@ -116,6 +122,24 @@ def make_pair(
         before = len(tokens)
         tokens += [replace(token, index=before + token.index, side=side) for token in part]
     return Passage(tuple(tokens), len(source) + len(start), len(source))
+
+
+@contextmanager
+def _set(tokenizer: Tokenizer, name: str, language: str | None) -> Iterator[None]:
+    """The tokenizer to this thread alone, with this language; the former one is put back.
+
+    Also without a language: while one thread makes tokens of a translation, the tokenizer would
+    make them of another thread's source in the same way.
+    """
+    with LOCK:
+        before = getattr(tokenizer, name, None)
+        try:
+            if language is not None:
+                setattr(tokenizer, name, language)
+            yield
+        finally:
+            if language is not None:
+                setattr(tokenizer, name, before)
 
 
 def _knows_languages(tokenizer: Tokenizer) -> bool:
