@@ -136,12 +136,12 @@ def test_disjoint_rationales_come_as_alternatives(tiny_explainer):
         ({"instead_of": "x", "criterion": "prob=0.5"}, "leave out criterion"),
         ({"instead_of": "x", "span": True}, "leave out span"),
         ({"method": "soft", "minimal": True}, "soft weighs"),
-        ({"unit": "letter"}, "unit is token, word, sentence"),
-        ({"criterion": "top-k=0"}, "the criterion is"),
+        ({"unit": "letter"}, "unit must be token, word or sentence"),
+        ({"criterion": "top-k=0"}, "criterion must be argmax"),
         ({"disjoint": 0}, "disjoint must be at least 1"),
         ({"beam": 0}, "beam must be at least 1"),
-        ({"penalty": 0.0}, "penalty must be more than 0"),
-        ({"instead_of": ""}, "alternative is empty"),
+        ({"method": "soft", "penalty": 0.0}, "penalty must be more than 0"),
+        ({"instead_of": ""}, "instead_of is empty"),
         ({"fast": 1}, "fast must be true or false"),
     ],
 )
@@ -156,7 +156,7 @@ def test_bare_ids_have_no_texts(name):
     value = {"unit": "word", "instead_of": "x"}.get(name, True)
     context = causal_context((1, 2, 3), 2, frozenset())
     scorer = rationales.TableScorer(lambda kept: rationales.Score(-1.0, 3))
-    with pytest.raises(RationalesError, match=f"{name} is for texts"):
+    with pytest.raises(RationalesError, match=f"leave out {name}: it is for texts"):
         rationales.rationalize(context, scorer, **{name: value})
 
 
@@ -192,4 +192,4 @@ def test_a_beam_is_a_method_of_its_own(run):
     code, _, err = run("explain", TEXT, "--beam", "2", "--method", "exhaustive")
     assert code == 2
     assert err.count("\n") == 1
-    assert "--beam is a method of its own" in err
+    assert "--beam goes with the method beam, not exhaustive" in err

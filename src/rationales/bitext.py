@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from rationales.context import Token
-from rationales.errors import RationalesError
+from rationales.errors import OptionError, RationalesError
 from rationales.options import Options
 from rationales.passage import Passage, Tokenizer, check_unicode, make_tokens, token_ids
 from rationales.scoring.guard import LOCK
@@ -70,13 +70,11 @@ def decoder_start(model: Any, tokenizer: Tokenizer, tgt_lang: str | None) -> lis
     elif code is None:
         code = _setting(model, "forced_bos_token_id")
         if code is None and _knows_languages(tokenizer):
-            raise RationalesError(
-                "this model translates into several languages: give tgt_lang (--tgt-lang)"
-            )
+            raise OptionError("this model translates into several languages: give {tgt_lang}")
     if start is None:
-        raise RationalesError(
+        raise OptionError(
             "the model's configuration does not say what its decoder starts with: set "
-            "decoder_start_token_id in it, or give tgt_lang (--tgt-lang)"
+            "decoder_start_token_id in it, or give {tgt_lang}"
         )
     return [start] if code is None else [start, code]
 
@@ -84,9 +82,10 @@ def decoder_start(model: Any, tokenizer: Tokenizer, tgt_lang: str | None) -> lis
 def language_id(tokenizer: Tokenizer, code: str) -> int:
     """The id of the token that stands for a language."""
     if not _knows_languages(tokenizer):
-        raise RationalesError(
-            f"this model's tokenizer has no languages to choose from: leave out {code!r}, or give "
-            "what the model expects as a prefix (--prefix)"
+        raise OptionError(
+            "this model's tokenizer has no languages to choose from: leave out {value!r}, or give "
+            "what the model expects as {prefix}",
+            value=code,
         )
     known = getattr(tokenizer, "lang_code_to_id", None)
     if isinstance(known, Mapping) and known:

@@ -2,9 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 
 class RationalesError(ValueError):
     """What was given, what was expected, and what to do next, in one line."""
+
+
+class OptionError(RationalesError):
+    """An error about options, which are named as they are in Python or as they were typed.
+
+    In the template, ``{max_size}`` stands for the option of that name; ``values`` fill in the rest.
+    """
+
+    def __init__(self, template: str, **values: Any) -> None:
+        super().__init__(template)
+        self.values = values
+
+    def __str__(self) -> str:
+        return self.named(lambda option: option)
+
+    def named(self, name: Callable[[str], str]) -> str:
+        """The message, with the name that each option goes by."""
+        template: str = self.args[0]
+        return template.format_map(_Fields(name, self.values))
+
+
+class _Fields(dict[str, Any]):
+    """What a template is filled with: the values given, and for all else the name of an option."""
+
+    def __init__(self, name: Callable[[str], str], values: dict[str, Any]) -> None:
+        super().__init__(values)
+        self._name = name
+
+    def __missing__(self, option: str) -> str:
+        return self._name(option)
 
 
 class MissingExtraError(RationalesError):

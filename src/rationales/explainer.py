@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from rationales.context import Context
-from rationales.errors import RationalesError
+from rationales.errors import OptionError, RationalesError
 from rationales.jobs import Interrupted, Job, Progress, Request
-from rationales.methods import BASELINES, Means, check_method, make_search
+from rationales.methods import BASELINES, Means, make_search
+from rationales.option_rules import check_input
 from rationales.options import Options
 from rationales.passage import (
     Passage,
@@ -126,11 +127,8 @@ class Explainer:
     ``model`` is needed only by methods that look inside it; a black box has none.
     """
 
-    _not_for_this: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("src_lang", "tgt_lang", "prefix", "max_length"),
-        "it is for translation, by an encoder–decoder",
-    )
-    """Options that this kind of model has no use for, and why."""
+    _kind: ClassVar[Kind] = "causal"
+    """The kind of model, for which some options have no meaning."""
 
     def __init__(
         self,
@@ -212,13 +210,15 @@ class Explainer:
     def _begin(self, request: Request) -> Job:
         """The text tokenised and continued, its targets found, its search chosen."""
         options = request.options
-        check_method(options.method)
-        for name, why in self._not_for_this.items():
-            if getattr(options, name) != getattr(Options, name):
-                raise RationalesError(f"leave out {name}: {why}")
+        check_input(options, self._kind)
         passage, targets = self._passage(request.text, options)
         unexplainable = tuple(t for t in targets if t == 0)
         targets = [t for t in targets if t > 0]
+        if options.span and targets and targets[-1] - targets[0] >= len(targets):
+            raise OptionError(
+                "{span} takes tokens that follow each other, and {target} names others: "
+                "leave out {span}, or give a range such as 3:7"
+            )
         span = passage.ids[targets[0] + 1 : targets[-1] + 1] if options.span and targets else ()
         return Job(
             request,
@@ -226,7 +226,9 @@ class Explainer:
             targets=targets[:1] if options.span else targets,
             unexplainable=unexplainable,
             means=self._means(passage, options),
-            units=group(passage.tokens, options.unit) if options.unit != "token" else None,
+            units=group(passage.tokens, options.unit, options.value("language"))
+            if options.unit != "token"
+            else None,
             asked=self._asked(passage, targets, options),
             span=span,
         )
@@ -238,15 +240,16 @@ class Explainer:
             targets = find_targets(passage, options.target)
         else:
             if options.continuation is None:
-                passage = self._generate(passage, options.generate)
+                passage = self._generate(passage, options.value("generate"))
             targets = list(range(passage.start, len(passage.tokens)))
         self._check_length(len(passage.tokens))
         return passage, targets
 
     def _means(self, passage: Passage, options: Options) -> Means:
         """What the search of these options needs besides the scorer."""
+        language = options.value("language")
         levels = (
-            [group(passage.tokens, unit) for unit in ("sentence", "word", "token")]
+            [group(passage.tokens, unit, language) for unit in ("sentence", "word", "token")]
             if options.coarse_to_fine
             else ()
         )
@@ -296,13 +299,11 @@ class Explainer:
 
     def _ranker(self, options: Options) -> Ranker | None:
         if options.method not in BASELINES:
-            if options.absolute:
-                raise RationalesError(f"{options.method} has no sign: leave out absolute")
             return None
         from rationales.ranking import RankingOptions, make_ranker
 
         batch_tokens = getattr(self.scorer, "batch_tokens", None)
-        wanted = RankingOptions(options.absolute, options.seed, options.ig_steps)
+        wanted = RankingOptions(options.absolute, options.value("seed"), options.ig_steps)
         if batch_tokens is not None:
             wanted = replace(wanted, batch_tokens=batch_tokens)
         return make_ranker(options.method, self.model, wanted)
@@ -366,24 +367,12 @@ def rationalize(
     Keywords are the fields of ``Options``; methods that look inside a model are not for this one.
     """
     options = (options or Options()).change(**changes)
-    check_method(options.method)
-    for name, instead in _OF_TEXTS.items():
-        if getattr(options, name) != getattr(Options, name):
-            raise RationalesError(f"{name} is for texts: {instead}")
+    check_input(options, "ids")
     ranker: Ranker | None = None
     if options.method in BASELINES:
         from rationales.ranking import RankingOptions, make_ranker
 
-        ranker = make_ranker(options.method, None, RankingOptions(seed=options.seed))
+        ranker = make_ranker(options.method, None, RankingOptions(seed=options.value("seed")))
     search = make_search(context, options, Means(ranker))
     [(_, rationale)] = run([(0, context, search)], SpanScorer(scorer))
     return rationale
-
-
-_OF_TEXTS = {
-    "unit": "give the context its units",
-    "coarse_to_fine": "give the context units, then search again within what was kept",
-    "instead_of": "give the context the id to ask for",
-    "span": "give the context the ids of the span",
-}
-"""Options that only mean something where there are characters, and what bare ids have instead."""

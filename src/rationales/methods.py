@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from rationales.context import Context, Subset
 from rationales.errors import RationalesError
-from rationales.options import Options
 from rationales.search.base import Search
 from rationales.search.beam import beam
 from rationales.search.combined import coarse_to_fine, disjoint
@@ -24,6 +23,7 @@ from rationales.search.prune import prune
 from rationales.search.soft import soft
 
 if TYPE_CHECKING:
+    from rationales.options import Options
     from rationales.ranking import Ranker
     from rationales.rationale import Rationale
 
@@ -98,12 +98,12 @@ def _search(context: Context, criterion: Criterion, options: Options, means: Mea
     if options.method == "greedy":
         return greedy(context, criterion, max_size=size, keep_candidates=options.keep_candidates)
     if options.method == "exhaustive":
-        budget = options.max_evaluations
+        budget = options.value("max_evaluations") or None  # 0: there is none
         return exhaustive(context, criterion, max_size=size, max_evaluations=budget)
     if options.method == "beam":
-        return beam(context, criterion, width=options.beam, max_size=size)
+        return beam(context, criterion, width=options.value("beam"), max_size=size)
     if options.method == "soft":
-        return soft(context, criterion, penalty=options.penalty, max_size=size)
+        return soft(context, criterion, penalty=options.value("penalty"), max_size=size)
     if means.ranker is None:
         raise RationalesError(f"the method {options.method} needs a ranker")
     return _baseline(context, criterion, means.ranker, size)

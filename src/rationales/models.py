@@ -17,7 +17,7 @@ from typing import Any
 
 from rationales import default_model
 from rationales.default_model import ALIASES, DEFAULT_LABEL, DEFAULT_MODEL, Progress
-from rationales.errors import RationalesError, first_line
+from rationales.errors import OptionError, RationalesError, first_line
 from rationales.gguf_files import load_gguf
 from rationales.hub import from_hub, snapshot
 from rationales.model_files import (
@@ -71,10 +71,9 @@ def load_model(
     not in its local cache. The type is float32 on a CPU and the checkpoint's own elsewhere. A model
     of another ``kind`` is an error; None takes either.
     """
-    if dtype is not None and dtype not in DTYPES:
-        raise RationalesError(f"unknown dtype {dtype!r}: give one of {', '.join(DTYPES)}")
+    check_arguments(name, dtype, device)
     if device is not None:
-        _check_device(device)
+        _check_available(device)
     if is_default(name):
         if kind == "seq2seq":
             name, path = DEFAULT_TRANSLATOR, packaged_translator()
@@ -114,6 +113,23 @@ def load_model(
         ) from error
     label = DEFAULT_LABEL if name == DEFAULT_MODEL else name
     return LoadedModel(model=model, tokenizer=tokenizer, name=label)
+
+
+def check_arguments(name: str | None, dtype: str | None, device: str | None) -> None:
+    """Raise for what can be known to be wrong without torch: names, and paths that lead nowhere."""
+    if dtype is not None and dtype not in DTYPES:
+        raise OptionError(
+            "unknown {dtype} {value!r}: give one of {known}", value=dtype, known=", ".join(DTYPES)
+        )
+    kind, _, index = ("cpu" if device is None else device).partition(":")
+    if kind not in DEVICES or (index and not index.isdecimal()):
+        raise OptionError(
+            "unknown {device} {value!r}: give one of {known}",
+            value=device,
+            known=", ".join(DEVICES),
+        )
+    if not is_default(name):
+        _local(name or "")
 
 
 def list_models() -> list[ModelEntry]:
@@ -245,11 +261,9 @@ def _check_match(model: Any, tokenizer: Any, info: dict[str, Any], name: str) ->
         )
 
 
-def _check_device(device: str) -> None:
+def _check_available(device: str) -> None:
     """Raise unless a device is one that this machine has."""
     kind, _, index = device.partition(":")
-    if kind not in DEVICES or (index and not index.isdigit()):
-        raise RationalesError(f"unknown device {device!r}: give one of {', '.join(DEVICES)}")
     if device == "cpu":
         return
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rationales.context import Context, Token, causal_context, seq2seq_context
-from rationales.errors import RationalesError
+from rationales.errors import OptionError, RationalesError
 from rationales.options import Options
 
 Tokenizer = Any
@@ -122,22 +122,62 @@ def prefix_ids(tokenizer: Tokenizer, text: str = "a") -> list[int]:
     return []
 
 
-def find_targets(passage: Passage, target: str | int) -> list[int]:
-    """The indices that ``"all"``, ``"last"``, a number or a word stands for."""
+def find_targets(passage: Passage, target: str | int | Sequence[int]) -> list[int]:
+    """The indices that a target stands for, in text order.
+
+    A target is ``"all"``, ``"last"``, an index (``7``, ``"-1"``), indices (``[3, 7]``,
+    ``"3,7"``), a range without its end (``"3:7"``, ``"-4:"``) or a word. What looks like an index
+    is one: ``"2024#1"`` names the word.
+    """
     own = [token.index for token in passage.tokens if not token.pinned]
     if target == "all":
         return own
     if target == "last":
         return own[-1:]
-    if isinstance(target, int) or re.fullmatch(r"[+-]?\d+", target):
-        index = int(target)
-        if not -len(passage.tokens) <= index < len(passage.tokens):
-            raise RationalesError(
-                f"there is no token {index}: the text has {len(passage.tokens)} tokens, "
-                f"0 … {len(passage.tokens) - 1}"
-            )
-        return [index % len(passage.tokens)]
+    if isinstance(target, int):
+        return [_index(passage, target)]
+    if not isinstance(target, str):
+        return sorted({_index(passage, index) for index in target})
+    if re.fullmatch(_NUMBER, target):
+        return [_index(passage, int(target))]
+    if re.fullmatch(rf"{_PLAIN}(, ?{_PLAIN})+", target):
+        _check_no_word(passage, target)
+        return sorted({_index(passage, int(each)) for each in target.split(",")})
+    if bounds := re.fullmatch(rf"(?=.*\d)({_PLAIN})?:({_PLAIN})?", target):
+        _check_no_word(passage, target)
+        first, end = (None if bound is None else int(bound) for bound in bounds.groups())
+        chosen = range(len(passage.tokens))[first:end]
+        if found := [index for index in own if index in chosen]:
+            return found
+        there = f"{own[0]} … {own[-1]}" if own else "none"
+        raise RationalesError(f"no token can be explained in {target}: there are {there}")
     return _find_word(passage, target)
+
+
+_NUMBER = r"[+-]?\d{1,4000}"
+"""An index; Python reads no longer numbers than this."""
+_PLAIN = r"[+-]?(?:0|[1-9]\d{0,3999})"
+"""One in a list or a range: without leading zeros, so that "1,000" and "10:05" are words."""
+
+
+def _index(passage: Passage, index: int) -> int:
+    """The index, counted from the beginning; an error if there is no such token."""
+    if -len(passage.tokens) <= index < len(passage.tokens):
+        return index % len(passage.tokens)
+    count = len(passage.tokens)
+    hint = f"; {index}#1 names the word" if _find(passage, str(index), whole=True) else ""
+    raise RationalesError(
+        f"there is no token {index}: the text has {count} tokens, 0 … {count - 1}{hint}"
+    )
+
+
+def _check_no_word(passage: Passage, target: str) -> None:
+    """Raise if a range or list is a word of the text too ("10:30", "3,141"): which is meant?"""
+    if _find(passage, target, whole=True):
+        raise RationalesError(
+            f"the target {target} is a word of the text, and tokens by their indices: give "
+            f"{target}#1 for the word, or indices with commas for the tokens"
+        )
 
 
 def _find_word(passage: Passage, target: str) -> list[int]:
@@ -147,22 +187,18 @@ def _find_word(passage: Passage, target: str) -> list[int]:
         word, number = target, ""
     if not word.strip():
         raise RationalesError("the target is empty: give all, last, an index or a word")
-    # Only the user's own text is searched; pinned tokens are blanked, in place.
-    text = "".join("\0" * len(t.text) if t.pinned else t.text for t in passage.tokens)
-    quoted = re.escape(word.strip())
-    places = [m.span() for m in re.finditer(rf"(?<!\w){quoted}(?!\w)", text)]
     # Languages without spaces have no word boundaries to find.
-    places = places or [m.span() for m in re.finditer(quoted, text)]
+    places = _find(passage, word, whole=True) or _find(passage, word, whole=False)
     if not places:
         raise RationalesError(
             f"the target {word!r} is not in the text: give a word of it, an index, last or all"
         )
-    which = int(number) if number else len(places)
+    which = int(number[:4000]) if number else len(places)
     if not 1 <= which <= len(places):
         raise RationalesError(
             f"the text has {len(places)} occurrence(s) of {word!r}, not a number {which}"
         )
-    start, end = places[which - 1]
+    text, (start, end) = _own_text(passage), places[which - 1]
     found: list[int] = []
     position = 0
     for token in passage.tokens:
@@ -173,6 +209,18 @@ def _find_word(passage: Passage, target: str) -> list[int]:
             found.append(token.index)
         position += len(token.text)
     return found
+
+
+def _find(passage: Passage, word: str, whole: bool) -> list[tuple[int, int]]:
+    """Where a word stands in the text, in order; ``whole``: and not within a longer one."""
+    quoted = re.escape(word.strip())
+    pattern = rf"(?<!\w){quoted}(?!\w)" if whole else quoted
+    return [match.span() for match in re.finditer(pattern, _own_text(passage))]
+
+
+def _own_text(passage: Passage) -> str:
+    """The user's own text: pinned tokens are blanked, in place."""
+    return "".join("\0" * len(t.text) if t.pinned else t.text for t in passage.tokens)
 
 
 def _encode_plain(tokenizer: Tokenizer, text: str, pin: bool) -> tuple[list[int], frozenset[int]]:
@@ -195,9 +243,9 @@ def _encode_chat(tokenizer: Tokenizer, text: str) -> tuple[list[int], frozenset[
     end = len("".join(texts)) - len(suffix)
     start = end - len(content)
     if "".join(texts)[start:end] != content or content.strip() != text.strip():
-        raise RationalesError(
+        raise OptionError(
             "this model's chat template or tokenizer rewrites the text, so its own tokens cannot "
-            "be told from the text's: explain it without --chat"
+            "be told from the text's: explain it without {chat}"
         )
     pinned, position, outside = set(), 0, start > 0
     for index, piece in enumerate(texts):
@@ -211,7 +259,7 @@ def _encode_chat(tokenizer: Tokenizer, text: str) -> tuple[list[int], frozenset[
 
 def _chat(tokenizer: Tokenizer, text: str) -> str:
     if not getattr(tokenizer, "chat_template", None):
-        raise RationalesError("this model has no chat template: explain the text without --chat")
+        raise OptionError("this model has no chat template: explain the text without {chat}")
     messages = [{"role": "user", "content": text}]
     rendered: str = tokenizer.apply_chat_template(
         messages, tokenize=False, add_generation_prompt=True

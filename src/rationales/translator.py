@@ -13,6 +13,7 @@ from rationales.bitext import decoder_start, encode_source, make_pair, translati
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.explainer import Explainer, end_ids
+from rationales.model_files import Kind
 from rationales.options import Options
 from rationales.passage import Passage, find_targets
 from rationales.scoring.protocol import fresh
@@ -25,10 +26,7 @@ class Translator(Explainer):
     the decoder starts with, then the translation, each with its side.
     """
 
-    _not_for_this: ClassVar[dict[str, str]] = {
-        "chat": "an encoder–decoder has no chat template",
-        "generate": "a translation ends by itself; max_length bounds it",
-    }
+    _kind: ClassVar[Kind] = "seq2seq"
 
     def _passage(self, text: str, options: Options) -> tuple[Passage, list[int]]:
         if self.model is None:
@@ -96,7 +94,7 @@ class Translator(Explainer):
         return translation_ids(self.tokenizer, text, Options())[0]
 
 
-def _targets(passage: Passage, target: str | int) -> list[int]:
+def _targets(passage: Passage, target: str | int | Sequence[int]) -> list[int]:
     """The indices of the translation that a target names."""
     # To the finder, everything but the translation is out of bounds, as pinned tokens are.
     hidden = tuple(replace(t, pinned=t.pinned or t.side == "source") for t in passage.tokens)

@@ -18,7 +18,8 @@ from rationales.cli import explain as explain_command
 from rationales.cli import measure as measure_command
 from rationales.cli import model as model_commands
 from rationales.cli import translate as translate_command
-from rationales.errors import RationalesError
+from rationales.cli.arguments import flag
+from rationales.errors import OptionError, RationalesError
 
 app = typer.Typer(
     name="rationales",
@@ -64,6 +65,8 @@ def run(arguments: list[str]) -> int:
     try:
         code = app(_expand(arguments), standalone_mode=False)
         return code if isinstance(code, int) else 0
+    except OptionError as error:
+        return _fail(error.named(flag))
     except RationalesError as error:
         return _fail(str(error))
     except typer.TyperException as error:

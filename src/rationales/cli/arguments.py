@@ -6,21 +6,30 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from rationales.errors import RationalesError
-from rationales.methods import METHODS, check_method
-from rationales.options import DEFAULT_MAX_EVALUATIONS, Options
+from rationales.errors import OptionError, RationalesError
+from rationales.methods import METHODS
+from rationales.option_rules import check_input
+from rationales.options import DEFAULTS, Options, check_values
+from rationales.ranking.factory import IG_STEPS, TRANSLATION_IG_STEPS, check_installed
 
 if TYPE_CHECKING:
     from rationales.explainer import Explainer
     from rationales.model_files import Kind
 
 WHAT, HOW, MODEL, OUT = "What to explain", "How to search", "Model", "Output"
+
+TARGETS = (
+    "all, last, an index (negative from the end), a range such as 3:7 (without token 7) or a list "
+    "such as 3,7, or a word (its last occurrence; WORD#2: its second; 2024#1: a word that is a "
+    "number)."
+)
+"""The end of a sentence: what a target may be."""
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
@@ -89,9 +98,14 @@ class Searching:
     """How rationales are searched for."""
 
     method: Annotated[
-        str,
-        typer.Option("--method", "-m", help=f"One of {', '.join(METHODS)}.", rich_help_panel=HOW),
-    ] = Options.method
+        str | None,
+        typer.Option(
+            "--method",
+            "-m",
+            help=f"One of {', '.join(METHODS)}; greedy if left out.",
+            rich_help_panel=HOW,
+        ),
+    ] = None
     fast: Annotated[
         bool,
         typer.Option(
@@ -113,8 +127,8 @@ class Searching:
         int | None,
         typer.Option(
             metavar="B",
-            help="Keep the B best subsets of each size (the method beam): never longer than "
-            "greedy.",
+            help="Keep the B best subsets of each size (the method beam, for which it is "
+            f"{DEFAULTS['beam']} if left out): never longer than greedy.",
             rich_help_panel=HOW,
         ),
     ] = None
@@ -130,6 +144,15 @@ class Searching:
             rich_help_panel=HOW,
         ),
     ] = False
+    language: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CODE",
+            help="The language of the text, such as de, by which --unit sentence and "
+            f"--coarse-to-fine find sentences; {DEFAULTS['language']} if left out.",
+            rich_help_panel=HOW,
+        ),
+    ] = None
     criterion: Annotated[
         str,
         typer.Option(
@@ -164,14 +187,15 @@ class Searching:
         ),
     ] = False
     penalty: Annotated[
-        float,
+        float | None,
         typer.Option(
-            "--lambda",
             metavar="L",
-            help="What a token costs in the method soft, in nats.",
+            help=f"What a token costs in the method soft, in nats; {DEFAULTS['penalty']} if left "
+            "out. --lambda is another name for it.",
             rich_help_panel=HOW,
         ),
-    ] = Options.penalty
+    ] = None
+    lambda_: Annotated[float | None, typer.Option("--lambda", hidden=True)] = None
     max_size: Annotated[
         int | None,
         typer.Option(
@@ -179,50 +203,98 @@ class Searching:
         ),
     ] = None
     max_evaluations: Annotated[
-        int,
-        typer.Option(help="Budget of exhaustive search, for each target.", rich_help_panel=HOW),
-    ] = DEFAULT_MAX_EVALUATIONS
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Subsets that exhaustive search tries for each target at most; "
+            f"{DEFAULTS['max_evaluations']:,} if left out, 0: no limit.",
+            rich_help_panel=HOW,
+        ),
+    ] = None
     absolute: Annotated[
         bool,
         typer.Option(
-            "--absolute", help="Order signed baselines by absolute value.", rich_help_panel=HOW
+            "--absolute",
+            help="Order gradient-x-embedding and integrated-gradients by absolute value.",
+            rich_help_panel=HOW,
         ),
     ] = False
-    seed: Annotated[int, typer.Option(help="Seed of the random control.", rich_help_panel=HOW)] = 0
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Seed of the method random; {DEFAULTS['seed']} if left out.", rich_help_panel=HOW
+        ),
+    ] = None
     ig_steps: Annotated[
         int | None,
         typer.Option(
-            help="Steps of integrated gradients; 100 if left out, 50 for a translation.",
+            metavar="N",
+            help=f"Steps of integrated-gradients; {IG_STEPS} if left out, "
+            f"{TRANSLATION_IG_STEPS} for a translation.",
             rich_help_panel=HOW,
         ),
     ] = None
 
-    def options(self, **more: Any) -> Options:
-        """These and other options, put together and checked."""
-        if self.beam is not None and self.method not in ("greedy", "beam"):
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command asks of its texts: the options that were given, for one kind of model."""
+
+    kind: Kind
+    given: Mapping[str, Any]
+    typed: Mapping[str, str] = field(default_factory=dict)
+    """The flags of options that have two."""
+
+    def options(self, line: Mapping[str, Any] | None = None) -> Options:
+        """The options of a text, all that can be known checked; its line of JSON comes first.
+
+        What is wrong is said of the names that were typed: flags, and the keys of the line.
+        """
+        line = line or {}
+        try:
+            options = Options().change(**{**self.given, **line})
+            check_input(options, self.kind)
+            check_installed(options.method)
+        except OptionError as error:
             raise RationalesError(
-                f"--beam is a method of its own: leave out --method {self.method}"
-            )
-        if self.ig_steps is not None:
-            more["ig_steps"] = self.ig_steps
-        return Options(
-            method=check_method("beam" if self.beam is not None else self.method),
-            fast=self.fast,
-            minimal=self.minimal,
-            beam=Options.beam if self.beam is None else self.beam,
-            penalty=self.penalty,
-            unit=cast(Literal["token", "word", "sentence"], self.unit),  # Options checks it
-            coarse_to_fine=self.coarse_to_fine,
-            criterion=self.criterion,
-            instead_of=self.instead_of,
-            disjoint=self.disjoint,
-            span=self.span,
-            max_size=self.max_size,
-            max_evaluations=self.max_evaluations,
-            absolute=self.absolute,
-            seed=self.seed,
-            **more,
-        )
+                error.named(lambda name: name if name in line else self._flag(name))
+            ) from error
+        return options
+
+    def check(self) -> None:
+        """Raise if a flag has a value that is wrong whatever the lines of JSON say."""
+        try:
+            check_values(self.given)
+        except OptionError as error:
+            raise RationalesError(error.named(self._flag)) from error
+
+    def _flag(self, name: str) -> str:
+        return self.typed.get(name) or flag(name)
+
+
+def asked(kind: Kind, printing: Printing, *groups: Any) -> Asked:
+    """What these groups of options ask for: the fields that are not as they are if left out."""
+    given: dict[str, Any] = {
+        each.name: value
+        for group in groups
+        for each in fields(group)
+        if (value := getattr(group, each.name)) != each.default
+    }
+    typed: dict[str, str] = {}
+    if "lambda_" in given:
+        if "penalty" in given:
+            raise RationalesError("--penalty and --lambda are the same option: leave out one")
+        given["penalty"], typed = given.pop("lambda_"), {"penalty": "--lambda"}
+    if printing.steps:
+        given["keep_candidates"] = printing.steps
+    found = Asked(kind, given, typed)
+    found.check()
+    return found
+
+
+def flag(name: str) -> str:
+    """How an option is typed on the command line."""
+    return "the K of --steps" if name == "keep_candidates" else f"--{name.replace('_', '-')}"
 
 
 @dataclass(frozen=True)
@@ -264,6 +336,20 @@ class Model:
             rich_help_panel=MODEL,
         ),
     ] = False
+
+    def check(self, adapter: str | None = None) -> None:
+        """Raise for what can be known to be wrong before anything is loaded."""
+        from rationales.compat.adapter import check_adapter
+        from rationales.explainer import DEFAULT_ADAPTER
+        from rationales.models import check_arguments
+
+        if self.batch_tokens is not None and self.batch_tokens < 1:
+            raise OptionError(
+                "{batch_tokens} must be at least 1, not {value}", value=self.batch_tokens
+            )
+        check_arguments(self.model, self.dtype, self.device)
+        if adapter not in (None, "none", DEFAULT_ADAPTER):
+            check_adapter(adapter)
 
     def load(
         self,

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, cast
+from typing import Annotated
 
 import typer
 
-from rationales.cli.arguments import MODEL, WHAT, Model, Printing, Searching, Texts, command
+from rationales.cli.arguments import (
+    MODEL,
+    TARGETS,
+    WHAT,
+    Model,
+    Printing,
+    Searching,
+    Texts,
+    asked,
+    command,
+)
 from rationales.cli.output import Output
 from rationales.cli.progress import Bar
 from rationales.cli.running import explain_all, read_requests
-from rationales.options import Options
+from rationales.options import DEFAULTS, Options
 
 EXAMPLES = """
 [bold]Examples[/bold]\n
@@ -31,11 +41,14 @@ class Questions:
     """Which tokens are explained, and by what."""
 
     generate: Annotated[
-        int,
+        int | None,
         typer.Option(
-            help="Explain this many tokens of the model's own continuation.", rich_help_panel=WHAT
+            metavar="N",
+            help="Explain this many tokens of the model's own continuation; "
+            f"{DEFAULTS['generate']} if left out.",
+            rich_help_panel=WHAT,
         ),
-    ] = Options.generate
+    ] = None
     continuation: Annotated[
         str | None,
         typer.Option(
@@ -44,11 +57,7 @@ class Questions:
     ] = None
     target: Annotated[
         str | None,
-        typer.Option(
-            help="Explain tokens of the text itself: all, last, an index (negative from "
-            "the end) or a word (its last occurrence; WORD#2: its second).",
-            rich_help_panel=WHAT,
-        ),
+        typer.Option(help=f"Explain tokens of the text itself: {TARGETS}", rich_help_panel=WHAT),
     ] = None
     chat: Annotated[
         bool,
@@ -66,6 +75,12 @@ class Questions:
             rich_help_panel=WHAT,
         ),
     ] = Options.specials
+
+
+@dataclass(frozen=True)
+class CausalModel(Model):
+    """Which language model, with its adapter."""
+
     adapter: Annotated[
         str | None,
         typer.Option(
@@ -78,22 +93,16 @@ class Questions:
 
 @command
 def explain(
-    texts: Texts, questions: Questions, searching: Searching, model: Model, printing: Printing
+    texts: Texts, questions: Questions, searching: Searching, model: CausalModel, printing: Printing
 ) -> None:
     """Show which words of the context a language model needed for what it says."""
-    options = searching.options(
-        generate=questions.generate,
-        continuation=questions.continuation,
-        target=questions.target,
-        chat=questions.chat,
-        specials=cast(Literal["pinned", "candidate"], questions.specials),  # Options checks it
-        keep_candidates=printing.steps or 0,
-    )
+    question = asked("causal", printing, questions, searching)
+    model.check(model.adapter)
     example = 'rationales explain "The Supreme Court on Tuesday"'
-    requests = read_requests(texts, options, example)
+    requests = read_requests(texts, question, example)
     lines, steps = texts.jsonl is not None, printing.steps is not None
     with Output(printing.json_path, lines=lines, steps=steps) as output:
         with Bar() as bar:
             bar.update("loading the model", 0, None)
-            explainer = model.load("causal", questions.adapter, bar.stage)
+            explainer = model.load("causal", model.adapter, bar.stage)
         explain_all(explainer, requests, output)

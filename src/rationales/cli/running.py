@@ -7,23 +7,22 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rationales.cli.arguments import Texts
+from rationales.cli.arguments import Asked, Texts
 from rationales.cli.output import Output
 from rationales.cli.progress import Bar
 from rationales.errors import RationalesError
 from rationales.explainer import Explainer
 from rationales.jobs import Interrupted, Progress, Request
-from rationales.methods import check_method
-from rationales.options import Options
 
 
-def read_requests(source: Texts, options: Options, example: str) -> Iterator[Request]:
+def read_requests(source: Texts, question: Asked, example: str) -> Iterator[Request]:
     """The texts to explain; the first is read now, so that a missing file is known at once."""
     given = [value for value in (source.text, source.file, source.jsonl) if value is not None]
     if len(given) > 1:
         raise RationalesError("give one of a text, --file and --jsonl, not several")
     if source.jsonl is not None:
-        return _from_lines(_read(source.jsonl), options)
+        return _from_lines(_read(source.jsonl), question)
+    options = question.options()
     if source.text is not None:
         text = source.text
     elif source.file is not None:
@@ -66,7 +65,7 @@ def _read(path: str) -> str:
         ) from error
 
 
-def _from_lines(text: str, options: Options) -> Iterator[Request]:
+def _from_lines(text: str, question: Asked) -> Iterator[Request]:
     """One request a line; every line is checked before the first is run."""
     requests = []
     # Not splitlines: a text may hold other line separators, which JSON leaves as they are.
@@ -80,9 +79,7 @@ def _from_lines(text: str, options: Options) -> Iterator[Request]:
             if not isinstance(row.get("id"), str | int | None):
                 raise RationalesError("the id must be a string or a whole number")
             own = {name: value for name, value in row.items() if name not in ("text", "id")}
-            changed = options.change(**own)
-            check_method(changed.method)
-            requests.append(Request(row["text"], changed, row.get("id")))
+            requests.append(Request(row["text"], question.options(own), row.get("id")))
         except (json.JSONDecodeError, TypeError, RationalesError) as error:
             raise RationalesError(f"line {number} of the JSON lines: {error}") from error
     if not requests:

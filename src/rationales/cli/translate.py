@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, cast
+from typing import Annotated
 
 import typer
 
-from rationales.cli.arguments import WHAT, Model, Printing, Searching, Texts, command
+from rationales.cli.arguments import (
+    TARGETS,
+    WHAT,
+    Model,
+    Printing,
+    Searching,
+    Texts,
+    asked,
+    command,
+)
 from rationales.cli.output import Output
 from rationales.cli.progress import Bar
 from rationales.cli.running import explain_all, read_requests
@@ -23,9 +32,6 @@ EXAMPLES = """
   rationales translate --jsonl sources.jsonl --json rationales.jsonl --model FOLDER
 """
 
-_IG_STEPS = 50
-"""Of integrated gradients, as in the paper's translation experiments."""
-
 
 @dataclass(frozen=True)
 class Questions:
@@ -40,8 +46,8 @@ class Questions:
     target: Annotated[
         str | None,
         typer.Option(
-            help="Explain these tokens of the translation only: all, last, an index (negative "
-            "from the end) or a word (its last occurrence; WORD#2: its second).",
+            help=f"Explain these tokens of the translation only: {TARGETS} Indices count from "
+            "the first token of the source.",
             rich_help_panel=WHAT,
         ),
     ] = None
@@ -85,19 +91,10 @@ def translate(
     texts: Texts, questions: Questions, searching: Searching, model: Model, printing: Printing
 ) -> None:
     """Translate a text, and show which words each word of the translation needed."""
-    options = searching.options(
-        ig_steps=_IG_STEPS,
-        continuation=questions.continuation,
-        target=questions.target,
-        max_length=questions.max_length,
-        src_lang=questions.src_lang,
-        tgt_lang=questions.tgt_lang,
-        prefix=questions.prefix,
-        specials=cast(Literal["pinned", "candidate"], questions.specials),  # Options checks it
-        keep_candidates=printing.steps or 0,
-    )
+    question = asked("seq2seq", printing, questions, searching)
+    model.check()
     example = 'rationales translate "Je pense que tu as raison."'
-    requests = read_requests(texts, options, example)
+    requests = read_requests(texts, question, example)
     lines, steps = texts.jsonl is not None, printing.steps is not None
     with Output(printing.json_path, lines=lines, steps=steps) as output:
         with Bar() as bar:

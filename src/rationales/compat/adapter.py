@@ -12,18 +12,16 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from rationales.errors import RationalesError, first_line
+from rationales.errors import OptionError, RationalesError, first_line
 from rationales.model_files import quietly
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel
 
 RECORD = "compat.json"
 WEIGHTS = "adapter_model.safetensors"
 _VALUES = 1024
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def fingerprint(model: PreTrainedModel, dtype: torch.dtype | None = None) -> str:
@@ -42,7 +40,10 @@ def fingerprint(model: PreTrainedModel, dtype: torch.dtype | None = None) -> str
 
 def fingerprints(model: PreTrainedModel) -> dict[str, str]:
     """The fingerprints of a model in each type that it may be loaded in."""
-    return {str(dtype).removeprefix("torch."): fingerprint(model, dtype) for dtype in _DTYPES}
+    import torch  # here, as a mere record needs none
+
+    dtypes = (torch.float32, torch.bfloat16, torch.float16)
+    return {str(dtype).removeprefix("torch."): fingerprint(model, dtype) for dtype in dtypes}
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:
@@ -63,6 +64,18 @@ def read_record(folder: str | Path) -> dict[str, Any]:
     return dict(record)
 
 
+def check_adapter(folder: str | Path) -> dict[str, Any]:
+    """The record of the adapter in a folder; an error if there is none, or none of its weights."""
+    record = read_record(folder)
+    if not (Path(folder) / WEIGHTS).is_file():
+        raise OptionError(
+            "{folder} holds no {weights}: if all weights were trained, give it as {model}",
+            folder=folder,
+            weights=WEIGHTS,
+        )
+    return record
+
+
 def check_base(model: PreTrainedModel, record: dict[str, Any], folder: str | Path) -> None:
     """Raise if the adapter in this folder, with this record, is that of another model."""
     base = record["base"]
@@ -79,12 +92,8 @@ def load_adapter(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
 
     An adapter of another model is refused: its base is recorded beside it.
     """
-    record = read_record(folder)
-    if not (Path(folder) / WEIGHTS).is_file():
-        raise RationalesError(
-            f"{folder} holds no {WEIGHTS}: if all weights were trained, give it as --model"
-        )
-    check_base(model, record, folder)
+    check_base(model, check_adapter(folder), folder)
+    import torch
     from peft import PeftModel  # here, as it takes a second that a mere record need not
 
     merged: Any = copy.deepcopy(model).to(torch.float32)  # type: ignore[arg-type]  # what an adapter adds is lost in fewer bits

@@ -13,6 +13,7 @@ from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.explainer import Explainer
 from rationales.methods import BASELINES
+from rationales.option_rules import READ_BY
 from rationales.options import Options
 from rationales.ranking import Ranker, RankingOptions, TogetherRanker, make_ranker
 from rationales.ranking.factory import SIGNED_RANKERS
@@ -69,19 +70,21 @@ def contestants(
         raise RationalesError("greedy-minimal starts from greedy's rationales: name greedy too")
     found: list[Method] = []
     for name in (each for each in LABELS if each in wanted):
-        options = Options(seed=seed, ig_steps=steps, max_size=max_size)
+        options = Options(max_size=max_size)
+        read = {"seed": seed, "ig_steps": steps}
+        own = {option: value for option, value in read.items() if name in READ_BY[option]}
         label = LABELS[name]
         if name in SIGNED_RANKERS:
             for form, absolute in (("signed", False), ("absolute", True)):
                 full = name if form == "signed" else f"{name}-absolute"
-                changed = options.change(method=name, absolute=absolute)
+                changed = options.change(method=name, absolute=absolute, **own)
                 found.append(Method(full, name, f"{label} ({form})", changed))
         elif name == "greedy-minimal":
             found.append(Method(name, name, label, options.change(minimal=True), after="greedy"))
         elif name == "greedy-fast":
             found.append(Method(name, name, label, options.change(fast=True)))
         else:
-            found.append(Method(name, name, label, options.change(method=name)))
+            found.append(Method(name, name, label, options.change(method=name, **own)))
     return found
 
 
@@ -109,7 +112,9 @@ class Rankings:
         signed = make_ranker(
             options.method,
             self.explainer.model,
-            RankingOptions(seed=options.seed, ig_steps=options.ig_steps, batch_tokens=batch),
+            RankingOptions(
+                seed=options.value("seed"), ig_steps=options.ig_steps, batch_tokens=batch
+            ),
         )
         found = _Remembering(signed, options, self._known)
         found.prepare(contexts)

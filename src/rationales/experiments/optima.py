@@ -63,7 +63,7 @@ def _search(explainer: Explainer, context: Context, best: int, largest: int) -> 
     size = min(largest, best - 1)
     if size < max(1, len(context.required)):
         return {"searched": size, "found": None, "evaluations": 0}
-    options = Options(method="exhaustive", max_size=size, max_evaluations=None)
+    options = Options(method="exhaustive", max_size=size, max_evaluations=0)
     search = partial(make_search, options=options)
     [(_, rationale)] = rationalize_all({"": context}, explainer.scorer, search)
     return {

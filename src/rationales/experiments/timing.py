@@ -46,7 +46,7 @@ WAYS = (
     Way(
         "exhaustive",
         "exhaustive",
-        Options(method="exhaustive", max_evaluations=None),
+        Options(method="exhaustive", max_evaluations=0),
         share_prefixes=True,
     ),
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rationales.errors import RationalesError
+from rationales.errors import MissingExtraError, RationalesError
 from rationales.ranking.controls import NearestFirst, RandomOrder
 from rationales.ranking.protocol import Ranker
 
@@ -28,6 +29,12 @@ BLACK_BOX_RANKERS = ("random", "nearest-first")
 SIGNED_RANKERS = ("gradient-x-embedding", "integrated-gradients")
 """The rankers whose importances have a sign, so that their absolute value is another order."""
 
+GRADIENT_RANKERS = ("gradient-norm", *SIGNED_RANKERS)
+"""The rankers that need Captum."""
+
+IG_STEPS, TRANSLATION_IG_STEPS = 100, 50
+"""Points of the path integral if nobody says: for a language model, and for a translation."""
+
 
 @dataclass(frozen=True)
 class RankingOptions:
@@ -37,15 +44,16 @@ class RankingOptions:
     """Rank by the absolute value of a signed importance."""
     seed: int = 0
     """Of the random order."""
-    ig_steps: int = 100
-    """Points of the path integral of integrated gradients."""
+    ig_steps: int | None = None
+    """Points of the path integral of integrated gradients; None: those of the model's kind."""
     batch_tokens: int = 4096
     """Tokens in one forward pass of integrated gradients: bounds its memory, not its result."""
 
     def __post_init__(self) -> None:
         for name in ("ig_steps", "batch_tokens"):
-            if getattr(self, name) < 1:
-                raise RationalesError(f"{name} must be at least 1, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RationalesError(f"{name} must be at least 1, not {value}")
 
 
 def make_ranker(
@@ -80,12 +88,19 @@ def make_ranker(
     return _looking_inside(name, model, options)
 
 
+def check_installed(name: str) -> None:
+    """Raise if the method of this name needs an extra that is not installed."""
+    if name in GRADIENT_RANKERS and importlib.util.find_spec("captum") is None:
+        raise MissingExtraError(f"the method {name}", "baselines")
+
+
 def _looking_inside(name: str, model: Any, options: RankingOptions) -> Ranker:
     """The ranker of this name that reads gradients or attention."""
     # Imported here: these load torch, which naming a method (``--help``) must not.
     from rationales.ranking import attention, gradients
 
     translates = getattr(model.config, "is_encoder_decoder", False)
+    steps = options.ig_steps or (TRANSLATION_IG_STEPS if translates else IG_STEPS)
     if translates and name in ("last-attention", "all-attention"):
         from rationales.ranking.seq2seq import SidesAttention
 
@@ -94,7 +109,7 @@ def _looking_inside(name: str, model: Any, options: RankingOptions) -> Ranker:
         "gradient-norm": lambda: gradients.GradientNorm(model),
         "gradient-x-embedding": lambda: gradients.GradientTimesEmbedding(model, options.absolute),
         "integrated-gradients": lambda: gradients.IntegratedGradients(
-            model, options.absolute, options.ig_steps, options.batch_tokens
+            model, options.absolute, steps, options.batch_tokens
         ),
         "attention-rollout": lambda: attention.AttentionRollout(model),
         "last-attention": lambda: attention.LastAttention(model),
@@ -108,7 +123,7 @@ def _looking_inside(name: str, model: Any, options: RankingOptions) -> Ranker:
     return SidesGradients(
         ranker,
         model,
-        path=integral(options.ig_steps) if name == "integrated-gradients" else ((1.0, 1.0),),
+        path=integral(steps) if name == "integrated-gradients" else ((1.0, 1.0),),
         norm=name == "gradient-norm",
         absolute=options.absolute,
         batch_tokens=options.batch_tokens,

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rationales.context import Context
-from rationales.errors import RationalesError
+from rationales.errors import OptionError, RationalesError
 from rationales.scoring.protocol import Score
 from rationales.ties import TIE
 
@@ -52,16 +52,18 @@ def parse(text: str) -> tuple[str, float | None]:
         number = float(level) if level else None
     except ValueError:
         number = math.nan
-    if kind == "argmax" and not level:
+    if text == "argmax":
         return kind, None
-    if kind == "top-k" and number is not None and number >= 1 and number == int(number):
+    if kind == "top-k" and number is not None and number >= 1 and number.is_integer():
         return kind, number
     if kind == "prob" and number is not None and 0 < number <= 1:
         return kind, number
     if kind == "ratio" and number is not None and 0 < number < math.inf:
         return kind, number
-    raise RationalesError(
-        f"the criterion is {KINDS} (K a whole number, P a probability, R a share), not {text!r}"
+    raise OptionError(
+        "{criterion} must be {kinds} (K a whole number, P a probability, R a share), not {value!r}",
+        kinds=KINDS,
+        value=text,
     )
 
 
