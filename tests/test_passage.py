@@ -243,13 +243,13 @@ def test_half_a_character_is_refused(options: Options) -> None:
 # Targets --------------------------------------------------------------------------------------
 
 
-def found(text: str, target: str | int) -> list[str]:
+def found(text: str, target: str | int | list[int]) -> list[str]:
     """The texts of the tokens that a target stands for."""
     passage = plain(text)
     return texts_of(passage, find_targets(passage, target))
 
 
-def places(text: str, target: str | int) -> list[int]:
+def places(text: str, target: str | int | list[int]) -> list[int]:
     return find_targets(plain(text), target)
 
 
@@ -347,6 +347,72 @@ def test_a_number_in_the_text_can_be_a_word() -> None:
 def test_an_index_outside_the_text(target: str | int) -> None:
     with pytest.raises(RationalesError, match=rf"no token {target}: the text has 6 tokens, 0 … 5"):
         places("The cat sat on the cat", target)
+
+
+def test_an_index_outside_the_text_may_be_a_word() -> None:
+    text = "The 42 sat"
+    with pytest.raises(RationalesError, match=r"no token 42: .*; 42#1 names the word"):
+        places(text, "42")
+    assert "".join(found(text, "42#1")).strip() == "42"
+    with pytest.raises(RationalesError) as error:
+        places("The 942 sat", "94")  # a part of a word is none
+    assert "names the word" not in str(error.value)
+
+
+@pytest.mark.parametrize("target", [[5, 2], (2, -1), [2, 5, 2, -4], "2,5", "-1, 2"])
+def test_several_indices(target: str | list[int]) -> None:
+    assert places("The cat sat on the cat", target) == [2, 5]
+
+
+@given(
+    st.one_of(st.none(), st.integers(-9, 9)),
+    st.one_of(st.none(), st.integers(-9, 9)),
+)
+def test_a_range_is_a_slice_of_python(first: int | None, end: int | None) -> None:
+    text, expected = "The cat sat on the cat", list(range(6))[first:end]
+    target = f"{'' if first is None else first}:{'' if end is None else end}"
+    if expected and target != ":":
+        assert places(text, target) == expected
+    else:
+        with pytest.raises(RationalesError):
+            places(text, target)
+
+
+def test_a_range_leaves_out_what_is_pinned() -> None:
+    passage = encode(sentence_piece("byte-fallback"), "The cat sat", Options())
+    assert find_targets(passage, "0:3") == [1, 2]
+    assert find_targets(passage, "-3:") == [1, 2, 3]
+    assert find_targets(passage, [0, 2]) == [0, 2]  # as a single index does
+    with pytest.raises(RationalesError, match=r"no token can be explained in :1: there are 1 … 3"):
+        find_targets(passage, ":1")
+
+
+@pytest.mark.parametrize("target", [[2, 6], "2,6", "-7,2"])
+def test_a_list_with_an_index_outside_the_text(target: str | list[int]) -> None:
+    with pytest.raises(RationalesError, match=r"there is no token -?[67]"):
+        places("The cat sat on the cat", target)
+
+
+@pytest.mark.parametrize("word", ["1:3", "1,3"])
+def test_indices_that_are_a_word_too_are_refused(word: str) -> None:
+    text = f"The cat {word} sat"
+    with pytest.raises(RationalesError, match=f"{word}#1 for the word") as error:
+        places(text, word)
+    assert "\n" not in str(error.value)
+    assert "".join(found(text, f"{word}#1")).strip() == word
+    assert places(text, "1,2") == [1, 2]
+    assert places(f"The cat 2{word}4", word)  # a part of a longer word
+
+
+@pytest.mark.parametrize("word", ["1,000", "10:05", ":"])
+def test_numbers_that_no_index_is_written_like_are_words(word: str) -> None:
+    assert "".join(found(f"The {word} sat", word)).strip() == word
+
+
+@pytest.mark.parametrize("target", ["9" * 5000, "cat#" + "9" * 5000, "1:" + "9" * 5000])
+def test_numbers_without_end_are_one_error(target: str) -> None:
+    with pytest.raises(RationalesError):
+        places("The cat sat", target)
 
 
 @pytest.mark.parametrize("target", ["dog", "cat#dog", "cat  sat", "CAT", "ca.", "dog#2"])

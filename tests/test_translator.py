@@ -156,6 +156,14 @@ def test_targets_are_tokens_of_the_translation(translator: Any) -> None:
     one_line(error)
     with pytest.raises(RationalesError, match="not in the text"):
         translator.explain(SOURCE, max_length=3, target="Supreme")
+    whole = len(everything.tokens)
+    for target in ([-1, -3], "-3:", f"0:{whole}"):
+        found = translator.explain(SOURCE, max_length=3, max_size=1, target=target)
+        expected = [whole - 3, whole - 1] if isinstance(target, list) else range(whole - 3, whole)
+        assert [rationale.target for rationale in found] == list(expected)
+    for target in ([0, -1], "0:2"):
+        with pytest.raises(RationalesError, match=r"none of the translation|can be explained"):
+            translator.explain(SOURCE, max_length=3, target=target)
 
 
 def test_special_tokens_of_the_source_can_be_candidates(translator: Any, tokenizer: Any) -> None:
