@@ -175,8 +175,8 @@ def _check_no_word(passage: Passage, target: str) -> None:
     """Raise if a range or list is a word of the text too ("10:30", "3,141"): which is meant?"""
     if _find(passage, target, whole=True):
         raise RationalesError(
-            f"the target {target} is a word of the text, and tokens by their indices: give "
-            f"{target}#1 for the word, or indices with commas for the tokens"
+            f"the target {target} is a word of the text, and indices of tokens too: give "
+            f"{target}#1 for the word, or write the indices in another way, such as +3:7"
         )
 
 
