@@ -328,7 +328,7 @@ def test_a_ratio_is_of_the_whole_context(problem: Problem, seed: int, share: flo
     "name", ["", "argmax=1", "top-k", "top-k=0", "top-k=1.5", "prob=0", "prob=2", "ratio=x", "p=1"]
 )
 def test_criteria_that_mean_nothing_are_refused(name: str) -> None:
-    with pytest.raises(RationalesError, match="the criterion is"):
+    with pytest.raises(RationalesError, match="criterion must be argmax"):
         parse(name)
 
 
