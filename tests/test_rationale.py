@@ -66,6 +66,7 @@ FULL = explanation(
             Step(5, -3.25, 260, -1.5, " the"),
             Step(1, -0.5, 506, -0.5, " ruled", (Candidate(1, -0.5), Candidate(0, -math.inf))),
         ),
+        whole=Step(None, -0.25, 506, -0.25, " ruled", asked_logprob=-math.inf),
     ),
     rationale(3, sufficient=False, stopped="budget", target=4, target_id=504),
     id="text 7",
@@ -117,6 +118,25 @@ def test_equality_compares_what_was_found() -> None:
     assert explanation(rationale(1))[0] == rationale(1)
 
 
+def test_an_explanation_is_one_line_in_a_notebook() -> None:
+    assert repr(FULL) == (
+        "<Explanation of 'The Supreme Court on Tuesday ruled': tiny, greedy, 2 targets, "
+        "1 sufficient, mean size 1.5, interrupted>"
+    )
+    words = tuple(Token(index, index, " word\n") for index in range(5000))
+    long = explanation(rationale(5), tokens=words)
+    assert len(repr(long)) < 200
+    assert "\n" not in repr(long)
+    assert repr(explanation()).endswith("tiny, greedy, 0 targets>")
+
+
+def test_a_rationale_is_one_line_in_a_notebook() -> None:
+    assert repr(FULL[0]) == "<Rationale of ' ruled': 'Supreme … day', 2 tokens, sufficient>"
+    assert repr(FULL[1]) == "<Rationale of 504: 'on', 1 token, not sufficient>"
+    # On bare ids there are no texts.
+    assert repr(rationale(3, 1)) == "<Rationale of 506: [3, 1], 2 tokens, sufficient>"
+
+
 # JSON: there and back -------------------------------------------------------------------------
 
 
@@ -138,6 +158,17 @@ def test_optional_fields_are_left_out() -> None:
     pinned = explanation(tokens=(Token(0, 1, "<s>", pinned=True), *TOKENS[1:]))
     assert [token.get("pinned") for token in pinned.to_dict()["tokens"][:2]] == [True, None]
     assert explanation(id=0).to_dict()["id"] == 0
+
+
+def test_a_file_from_before_the_whole_context_was_told() -> None:
+    data = copy.deepcopy(FULL.to_dict())
+    assert data["rationales"][0]["whole"]["target_logprob"] == -0.25
+    del data["rationales"][0]["whole"]
+    validate(data)
+    old = Explanation.from_dict(data)
+    assert old[0].whole is None
+    assert replace(old[0], whole=FULL[0].whole) == FULL[0]
+    assert "whole" not in old.to_dict()["rationales"][0]
 
 
 def test_seconds_are_the_same_before_and_after() -> None:
@@ -279,6 +310,7 @@ found_rationales = st.builds(
     predicted=st.none() | st.booleans(),
     stopped=st.sampled_from([None, "max-size", "budget"]),
     target_text=st.none() | texts,
+    whole=st.none() | steps,
 )
 explanations = st.builds(
     Explanation,
@@ -302,6 +334,8 @@ def test_any_explanation_comes_back_from_json(one: Explanation) -> None:
     assert Explanation.from_json(text) == one
     assert "\n" not in text
     assert Explanation.from_json(one.to_json(indent=1)).to_json() == text
+    assert len(repr(one).splitlines()) == 1
+    assert all(len(repr(rationale).splitlines()) == 1 for rationale in one)
 
 
 # The schema, and what an explainer gives ------------------------------------------------------
@@ -458,6 +492,11 @@ def test_what_a_model_explains_is_of_the_schema(options: Options) -> None:
     assert data["evaluation"] == "sparse"
     assert len(found) > 0
     assert found.text.startswith("<s>é 😀")
+    for each in found:
+        assert each.whole is not None
+        assert each.whole.index is None
+        assert each.whole.prediction_text is not None
+        assert (each.whole.prediction_id == each.target_id) == each.predicted
 
 
 def predict_nothing(subsets: list[Any], target_id: int) -> list[tuple[float, int]]:
@@ -516,6 +555,7 @@ def test_a_row_for_each_target() -> None:
         "indices",
         "rationale",
         "target_logprob",
+        "whole_target_logprob",
         "evaluations",
     ]
     assert table.iloc[0].to_dict() == {
@@ -527,6 +567,7 @@ def test_a_row_for_each_target() -> None:
         "indices": [5, 1],
         "rationale": "Supreme … day",
         "target_logprob": -0.5,
+        "whole_target_logprob": -0.25,
         "evaluations": 9,
     }
     assert len(table) == len(FULL)

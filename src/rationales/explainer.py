@@ -26,7 +26,7 @@ from rationales.passage import (
     make_tokens,
     token_text,
 )
-from rationales.rationale import Explanation, Rationale
+from rationales.rationale import Explanation, Rationale, Step
 from rationales.scoring.protocol import SubsetScorer
 from rationales.scoring.span import SpanScorer
 from rationales.search.base import Search
@@ -333,15 +333,17 @@ class Explainer:
     def _with_texts(self, rationale: Rationale, passage: Passage) -> Rationale:
         answer = passage.tokens[rationale.target : rationale.target + rationale.span]
         others = tuple(self._with_texts(other, passage) for other in rationale.alternatives)
+
+        def named(step: Step) -> Step:
+            return replace(step, prediction_text=token_text(self.tokenizer, step.prediction_id))
+
         return replace(
             rationale,
             target_text="".join(token.text for token in answer)
             or token_text(self.tokenizer, rationale.target_id),
             alternatives=others,
-            steps=tuple(
-                replace(step, prediction_text=token_text(self.tokenizer, step.prediction_id))
-                for step in rationale.steps
-            ),
+            steps=tuple(map(named, rationale.steps)),
+            whole=None if rationale.whole is None else named(rationale.whole),
         )
 
 

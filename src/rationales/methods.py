@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rationales.context import Context, Subset
 from rationales.errors import RationalesError
+from rationales.rationale import Step
 from rationales.search.base import Search
 from rationales.search.beam import beam
 from rationales.search.combined import coarse_to_fine, disjoint
@@ -87,7 +88,11 @@ def make_search(context: Context, options: Options, means: Means | None = None) 
 
     rationale = yield from disjoint(context, options.disjoint, find)
     rationale = _marked(rationale, options, len(context.span) + 1)
-    return replace(rationale, predicted=is_first_choice(full, context))
+    asked = full.asked[0] if full.asked else None
+    whole = Step(
+        None, full.target_logprob, full.prediction_id, full.prediction_logprob, asked_logprob=asked
+    )
+    return replace(rationale, predicted=is_first_choice(full, context), whole=whole)
 
 
 def _search(context: Context, criterion: Criterion, options: Options, means: Means) -> Search:

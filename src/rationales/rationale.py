@@ -38,10 +38,11 @@ class Candidate:
 class Step:
     """The state after one token was added.
 
-    ``index`` is None for the step in which nothing but pinned tokens is kept. ``prediction_id`` is
-    the model's most likely next token then; ``candidates`` are the best of those that were tried.
-    ``unit`` holds all tokens that were added if they are several (a word), of which ``index`` is
-    the last. ``asked_logprob`` is the log-probability of the alternative in a contrast.
+    ``index`` is None where none was added: nothing but pinned tokens is kept, or everything is.
+    ``prediction_id`` is the model's most likely next token then; ``candidates`` are the best of
+    those that were tried. ``unit`` holds all tokens that were added if they are several (a word),
+    of which ``index`` is the last. ``asked_logprob`` is the log-probability of the alternative in a
+    contrast.
     """
 
     index: int | None
@@ -54,14 +55,15 @@ class Step:
     asked_logprob: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Rationale:
     """The subset of the context found for one target.
 
     ``sufficient``: given only ``indices``, the model's most likely next token is the target (or
     another criterion holds, if one was asked for). ``predicted``: the target is the most likely
-    token given the whole context (None: not asked). ``stopped`` names what ended a search that did
-    not reach sufficiency: ``"max-size"`` or ``"budget"``.
+    token given the whole context (None: not asked), of which ``whole`` has the probabilities.
+    ``stopped`` names what ended a search that did not reach sufficiency: ``"max-size"`` or
+    ``"budget"``.
 
     ``units`` are the words or sentences that were kept, in the order added, if the search added
     such. ``minimal``: no unit can be taken away; ``optimal``: no smaller subset is sufficient; None
@@ -83,7 +85,16 @@ class Rationale:
     optimal: bool | None = None
     alternatives: tuple[Rationale, ...] = ()
     span: int = 1
-    tokens: tuple[Token, ...] = field(default=(), repr=False, compare=False)
+    whole: Step | None = None
+    tokens: tuple[Token, ...] = field(default=(), compare=False)
+
+    def __repr__(self) -> str:
+        """One line: the target, what was kept for it, the verdict."""
+        target = self.target_id if self.target_text is None else _beginning(self.target_text)
+        known = len(self.tokens) > max(self.indices, default=-1)
+        kept = _beginning(self.text) if known else list(self.indices)
+        verdict = "sufficient" if self.sufficient else "not sufficient"
+        return f"<Rationale of {target!r}: {kept!r}, {_counted(len(self), 'token')}, {verdict}>"
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -120,7 +131,7 @@ class Rationale:
         return [[i for i in kept if self.tokens[i].side == side] for side in ("source", "target")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """A text with a rationale for each of its targets.
 
@@ -148,6 +159,17 @@ class Explanation:
         object.__setattr__(self, "rationales", attached)
         # Milliseconds, here and not when written: what is read back equals what was saved.
         object.__setattr__(self, "seconds", round(self.seconds, 3))
+
+    def __repr__(self) -> str:
+        """One line: the text, what explained it, how many rationales of which size were found."""
+        parts = [self.model, self.method, _counted(len(self), "target")]
+        if self.rationales:
+            parts.append(f"{sum(r.sufficient for r in self)} sufficient")
+            parts.append(f"mean size {sum(map(len, self)) / len(self):.1f}")
+        if not self.complete:
+            parts.append("interrupted")
+        about = " ".join(", ".join(parts).split())
+        return f"<Explanation of {_beginning(self.text)!r}: {about}>"
 
     def __len__(self) -> int:
         return len(self.rationales)
@@ -265,9 +287,19 @@ class Explanation:
                 "indices": [list(r.indices) for r in self],
                 "rationale": [r.text for r in self],
                 "target_logprob": [r.steps[-1].target_logprob if r.steps else None for r in self],
+                "whole_target_logprob": [r.whole.target_logprob if r.whole else None for r in self],
                 "evaluations": [r.evaluations for r in self],
             }
         )
+
+
+def _beginning(text: str, most: int = 40) -> str:
+    """The text, or as much of its beginning as fits."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _joined(tokens: Sequence[Token]) -> str:
@@ -303,6 +335,8 @@ def _rationale_to_dict(rationale: Rationale) -> dict[str, Any]:
         "evaluations": rationale.evaluations,
         "steps": [_step_to_dict(step) for step in rationale.steps],
     }
+    if rationale.whole is not None:
+        data["whole"] = _step_to_dict(rationale.whole)
     if rationale.stopped:
         data["stopped"] = rationale.stopped
     if rationale.units is not None:
@@ -333,6 +367,7 @@ def _rationale_from_dict(data: dict[str, Any]) -> Rationale:
         optimal=data.get("optimal"),
         alternatives=tuple(_rationale_from_dict(other) for other in data.get("alternatives", ())),
         span=data.get("span", 1),
+        whole=None if (whole := data.get("whole")) is None else _step_from_dict(whole),
     )
 
 
