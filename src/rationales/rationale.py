@@ -169,7 +169,8 @@ class Explanation:
         if not self.complete:
             parts.append("interrupted")
         about = " ".join(", ".join(parts).split())
-        return f"<Explanation of {_beginning(self.text)!r}: {about}>"
+        given = (t.text for t in self.tokens if not t.pinned and t.side != "target")
+        return f"<Explanation of {_beginning(''.join(given))!r}: {about}>"
 
     def __len__(self) -> int:
         return len(self.rationales)

@@ -68,7 +68,7 @@ def load_explainer(model: str | None, adapter: str | None, bar: Bar, kind: Kind)
     from rationales.explainer import load
 
     bar.update("loading the model", 0, None)
-    return load(model, adapter=adapter, progress=bar.stage, kind=kind)
+    return load(model, adapter=adapter, progress=bar.loading, kind=kind)
 
 
 def check_data(names: tuple[str, ...]) -> None:

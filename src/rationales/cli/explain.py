@@ -104,5 +104,5 @@ def explain(
     with Output(printing.json_path, lines=lines, steps=steps) as output:
         with Bar() as bar:
             bar.update("loading the model", 0, None)
-            explainer = model.load("causal", model.adapter, bar.stage)
+            explainer = model.load("causal", model.adapter, bar.loading)
         explain_all(explainer, requests, output)

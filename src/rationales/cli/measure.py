@@ -72,7 +72,7 @@ def measure(
     measurements = []
     with Bar() as bar:
         bar.update("loading the model", 0, None)
-        explainer = load(model, adapter=adapter, progress=bar.stage, kind="causal")
+        explainer = load(model, adapter=adapter, progress=bar.loading, kind="causal")
         scorers: dict[str | None, SubsetScorer] = {None: explainer.scorer}
         if isinstance(explainer.scorer, AdaptedScorer):
             scorers = {None: explainer.scorer.base, explainer.adapter: explainer.scorer}

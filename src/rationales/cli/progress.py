@@ -1,32 +1,49 @@
-"""A progress bar on standard error, drawn only when something takes longer than a second."""
+"""A spinner and a progress bar on standard error: there at once, and gone without a trace."""
 
 from __future__ import annotations
 
-import time
+import sys
+from collections.abc import Callable
 from types import TracebackType
+from typing import Any, TextIO, cast
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-_PATIENCE = 1.0
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
 
 
 class Bar:
-    """Progress of one task after another; silent where standard error is not a terminal."""
+    """Progress of one task after another, drawn from the first update on.
+
+    Where standard error is not a terminal, or a dumb one, nothing is written. Whoever else writes
+    to it (a download with a bar of its own, a warning) has the line: the bar is back with the next
+    update.
+    """
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        self._started = time.monotonic()
+        console = Console(stderr=True)
+        # Not the console's own idea of a terminal, which FORCE_COLOR changes.
+        self._is_drawn = sys.stderr.isatty() and not console.is_dumb_terminal
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[note]}"),
+            SpinnerColumn("line" if console.options.ascii_only else "dots"),
+            TextColumn("{task.description}", markup=False),
+            _KnownBarColumn(bar_width=20),
+            TextColumn("{task.fields[note]}", markup=False),
             TimeElapsedColumn(),
-            console=self._console,
+            console=console,
             transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
         )
-        self._task = self._progress.add_task("", total=None, note="")
-        self._is_shown = False
+        self._progress.add_task("", total=None, note="")
+        self._stderr: TextIO | None = None
 
     def __enter__(self) -> Bar:
         return self
@@ -41,18 +58,49 @@ class Bar:
 
     def stop(self) -> None:
         """Take the bar off the screen."""
-        if self._is_shown:
+        if self._stderr is not None:
+            sys.stderr, self._stderr = self._stderr, None
             self._progress.stop()
-        self._is_shown = False
 
     def update(self, what: str, done: float, total: float | None, note: str = "") -> None:
         """Say what is being done and how far it is; ``total`` None: nobody knows."""
-        self._progress.update(self._task, description=what, completed=done, total=total, note=note)
-        late = time.monotonic() - self._started > _PATIENCE
-        if late and not self._is_shown and self._console.is_terminal:
+        task = self._progress.tasks[0]
+        task.total, task.finished_time = total, None  # to update(), no total is the one before
+        self._progress.update(task.id, description=what, completed=done, note=note)
+        if self._is_drawn and self._stderr is None:
+            self._stderr = sys.stderr
+            sys.stderr = cast(TextIO, _Stderr(sys.stderr, self.stop))
             self._progress.start()
-            self._is_shown = True
 
     def stage(self, what: str, fraction: float) -> None:
         """Progress of a task with named stages, as the model code reports it."""
         self.update(what, fraction, 1.0, f"{fraction:.0%}")
+
+    def loading(self, stage: str, fraction: float) -> None:
+        """Progress of loading a model: stages while the default model is converted, then none."""
+        if fraction < 1:
+            self.stage(f"converting the default model: {stage}", fraction)
+        else:
+            self.update("loading the model", 0, None)
+
+
+class _KnownBarColumn(BarColumn):
+    """A bar, but only where it is known how much there is to do."""
+
+    def render(self, task: Task) -> Any:
+        return Text() if task.total is None else super().render(task)
+
+
+class _Stderr:
+    """Standard error while a bar is drawn there: what others write takes the bar away first."""
+
+    def __init__(self, stream: TextIO, give_way: Callable[[], None]) -> None:
+        self.rich_proxied_file = stream  # what the bar's own console writes to
+        self._give_way = give_way
+
+    def write(self, text: str) -> int:
+        self._give_way()
+        return self.rich_proxied_file.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)

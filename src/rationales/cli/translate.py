@@ -99,5 +99,5 @@ def translate(
     with Output(printing.json_path, lines=lines, steps=steps) as output:
         with Bar() as bar:
             bar.update("loading the model", 0, None)
-            translator = model.load("seq2seq", progress=bar.stage)
+            translator = model.load("seq2seq", progress=bar.loading)
         explain_all(translator, requests, output)

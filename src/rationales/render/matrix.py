@@ -11,9 +11,8 @@ from rich.text import Text
 
 from rationales.context import Token
 from rationales.rationale import Explanation, Rationale
-from rationales.render.terminal import DROPPED, label, size, target
-
-CELL = "bold #ffd75f"
+from rationales.render.columns import leading, shown
+from rationales.render.marks import CELL, DROPPED, label
 
 _LEAST_BESIDE = 16
 """Characters that the words of the translation need beside the matrix, at least."""
@@ -27,33 +26,30 @@ def matrix(explanation: Explanation, width: int) -> Table | None:
     source = [t for t in explanation.tokens if t.side == "source" and not t.pinned]
     if not source:
         return None
-    room = width - _LEAST_BESIDE - _width_before(explanation)
     labels = [label(token.text) for token in source]
-    if sum(cell_len(text) + 1 for text in labels) > room:
-        if sum(max(map(cell_len, text)) + 1 for text in labels) > room:
-            return None
+    beside = min(_LEAST_BESIDE, max(cell_len(r.texts[-1]) for r in shown(explanation)))
+    first = leading(explanation, width, rest=_width(labels) + max(5, beside), padding=1)
+    if first.room < 0:
         labels = ["\n".join(text) for text in labels]
-    grid = Table(box=None, padding=(0, 1, 0, 0), header_style="bright_black")
-    grid.add_column("target", no_wrap=True, vertical="bottom")
-    grid.add_column("size", justify="right", no_wrap=True)
+        first = leading(explanation, width, rest=_width(labels) + max(5, beside), padding=1)
+    if first.room < 0:
+        return None
+    grid = first.grid()
     for text in labels:
-        grid.add_column(Text(text), justify="center", no_wrap=True)
+        grid.add_column(Text(text), justify="center", no_wrap=True, vertical="top")
     grid.add_column("after", overflow="fold")
-    for rationale in explanation:
-        grid.add_row(target(rationale), size(rationale), *_cells(rationale, source))
-        for other in rationale.alternatives:
-            grid.add_row(Text("or", "bright_black"), size(other), *_cells(other, source))
+    for rationale, cells in first.rows():
+        marks = _marks(rationale, source)
+        grid.add_row(*cells, *marks, first.completed(rationale, Text(rationale.texts[-1])))
     return grid
 
 
-def _cells(rationale: Rationale, source: list[Token]) -> list[Text]:
-    """A mark for each source token, and the words of the translation that were kept."""
+def _marks(rationale: Rationale, source: list[Token]) -> list[Text]:
+    """A mark for each source token."""
     kept = {*rationale.indices}
-    marks = [Text("■", CELL) if t.index in kept else Text("·", DROPPED) for t in source]
-    return [*marks, Text(rationale.texts[-1])]
+    return [Text("■", CELL) if t.index in kept else Text("·", DROPPED) for t in source]
 
 
-def _width_before(explanation: Explanation) -> int:
-    """What the columns of the targets and the sizes take."""
-    texts = [label(rationale.target_text or "") for rationale in explanation]
-    return max([len("target"), *(cell_len(text) + 1 for text in texts)]) + 1 + len("size") + 1
+def _width(labels: list[str]) -> int:
+    """The cells that columns under these labels take."""
+    return sum(max(map(cell_len, text.split("\n"))) + 1 for text in labels)
