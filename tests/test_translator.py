@@ -6,6 +6,7 @@ import io
 import json
 import threading
 import time
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -428,14 +429,33 @@ def test_a_rationale_reads_from_source_to_target() -> None:
 
 def test_the_terminal_shows_a_matrix() -> None:
     lines = [line.split() for line in printed(made_up(), 80).splitlines()]
-    assert lines[1] == ["target", "size", "source0", "source1", "source2", "after"]
-    assert lines[2] == ["I", "1", "·", "■", "·"]
-    assert lines[3] == ["think", "3", "■", "·", "■", "I"]
+    assert lines[1] == ["translation:", "I", "think"]
+    assert lines[2] == ["target", "size", "source0", "source1", "source2", "after"]
+    assert lines[3] == ["✓", "I", "1", "·", "■", "·"]
+    assert lines[4] == ["✗", "think", "3", "■", "·", "■", "I"]
+    assert lines[5] == ["■", "kept", "·", "dropped", "✓", "sufficient", "✗", "not", "reached"]
+
+
+def test_a_matrix_has_probabilities_where_there_is_room() -> None:
+    steps = {r: rationales.Step(None, -0.1, r.target_id, -0.1) for r in made_up()}
+    told = tuple(replace(r, steps=(step,), whole=step) for r, step in steps.items())
+    explanation = replace(made_up(), rationales=told)
+    assert printed(explanation, 80).count("90.5%") == 4
+    narrow = printed(explanation, 48)
+    assert "90.5%" not in narrow
+    assert "source0 source1 source2" in narrow
+
+
+def test_the_translation_is_a_sentence_above_a_table_too() -> None:
+    wide = printed(made_up(60), 80)
+    assert "■" not in wide
+    assert "translation: I think\n" in wide
+    assert " → " in wide  # parts the source from the translation
 
 
 def test_long_sources_are_written_downwards_or_as_a_text() -> None:
     downwards = printed(made_up(12), 80).splitlines()
-    last = next(line for line in downwards if line.startswith("target"))
+    last = next(line.strip() for line in downwards if line.strip().startswith("target"))
     assert last.split() == ["target", "size", *"012345678901", "after"]
     assert max(map(len, downwards)) <= 80
     assert "■" not in printed(made_up(60), 80)

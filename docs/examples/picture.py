@@ -15,7 +15,14 @@ TEXT = "The Supreme Court on Tuesday"
 
 def main(path: str) -> None:
     explanation = rationales.load().explain(TEXT)
-    console = Console(record=True, width=100, file=io.StringIO(), force_terminal=True)
+    console = Console(
+        record=True,
+        width=110,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+        no_color=False,  # whatever the terminal that draws it
+    )
     show(explanation, console=console)
     svg = console.export_svg(title=f'rationales explain "{TEXT}"')
     # The picture names fonts that are installed, and loads none.

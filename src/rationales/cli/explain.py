@@ -29,7 +29,7 @@ EXAMPLES = """
   rationales explain "The capital of Japan is Tokyo" --target last --steps 3\n
   rationales explain "What is the capital of France?" --chat --generate 12\n
   rationales explain "I live in France. I speak" --continuation " French" --model gpt2\n
-  rationales explain "The capital of Japan is Tokyo" --target last --instead-of " Osaka"\n
+  rationales explain "My sister met her husband in Paris, and she" --target she --instead-of " he"\n
   rationales explain --file report.txt --target last --unit word --fast --minimal\n
   rationales explain --file long.txt --target last --coarse-to-fine\n
   rationales explain --jsonl texts.jsonl --json rationales.jsonl

@@ -16,6 +16,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 
@@ -33,9 +34,9 @@ class Bar:
         self._is_drawn = sys.stderr.isatty() and not console.is_dumb_terminal
         self._progress = Progress(
             SpinnerColumn("line" if console.options.ascii_only else "dots"),
-            TextColumn("{task.description}", markup=False),
-            _KnownBarColumn(bar_width=20),
-            TextColumn("{task.fields[note]}", markup=False),
+            _LineColumn("{task.description}", markup=False, table_column=Column()),
+            _KnownBarColumn(bar_width=20 if console.width >= 70 else 5),
+            _LineColumn("{task.fields[note]}", markup=False, table_column=Column()),
             TimeElapsedColumn(),
             console=console,
             transient=True,
@@ -79,9 +80,18 @@ class Bar:
     def loading(self, stage: str, fraction: float) -> None:
         """Progress of loading a model: stages while the default model is converted, then none."""
         if fraction < 1:
-            self.stage(f"converting the default model: {stage}", fraction)
+            self.stage(f"converting the model: {stage}", fraction)
         else:
             self.update("loading the model", 0, None)
+
+
+class _LineColumn(TextColumn):
+    """A text that is shortened on a narrow screen, so that spinner and time stay on it."""
+
+    def render(self, task: Task) -> Text:
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
 
 
 class _KnownBarColumn(BarColumn):
