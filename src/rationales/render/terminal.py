@@ -10,6 +10,7 @@ from rich.text import Text
 from rationales.rationale import Explanation
 from rationales.render.columns import leading, shown
 from rationales.render.marks import (
+    BRACKETS,
     CELL,
     DROPPED,
     FAINT,
@@ -93,17 +94,20 @@ def table(explanation: Explanation, width: int, marks: Marks) -> Table:
 def legend(explanation: Explanation, width: int, marks: Marks | None) -> Text:
     """What the marks stand for, as far as they occur; ``marks`` is None for those of a matrix."""
     rationales = shown(explanation)
-    occurring = {kind for rationale in rationales for _, kind in kinds(rationale)}
+    occurring = {
+        kind
+        for rationale in rationales
+        for token, kind in kinds(rationale)
+        if marks is not None or token.side == "source"
+    }
     entries: list[Text] = []
-    if marks is None:
-        entries += [Text.assemble(("■", CELL), " kept"), Text("· dropped", DROPPED)]
-    else:
-        if "kept" in occurring:
-            entries.append(Text("kept".join(marks.kept), KEPT))
-        if "dropped" in occurring and not any(marks.kept):
-            entries.append(Text("dropped", DROPPED))
-        if "pinned" in occurring:
-            entries.append(Text("pinned: always kept".join(marks.pinned), PINNED))
+    if "kept" in occurring:
+        cell = Text.assemble(("■", CELL), " kept")
+        entries.append(cell if marks is None else Text("kept".join(marks.kept), KEPT))
+    if "dropped" in occurring and marks != BRACKETS:
+        entries.append(Text("· dropped" if marks is None else "dropped", DROPPED))
+    if "pinned" in occurring and marks is not None:
+        entries.append(Text("pinned: always kept".join(marks.pinned), PINNED))
     if any(rationale.sufficient for rationale in rationales):
         entries.append(Text("✓ sufficient", SUFFICIENT))
     if not all(rationale.sufficient for rationale in rationales):
