@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from typing import Any
 
 import pytest
-from hypothesis import given
+import sentencex
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
@@ -14,7 +17,7 @@ from rationales.context import Token
 from rationales.errors import RationalesError
 from rationales.options import Options
 from rationales.passage import Passage, encode
-from rationales.units import Unit, group
+from rationales.units import HELD_TOGETHER, LONGEST, Unit, group
 
 
 def tokens(pieces: Sequence[str], pinned: Sequence[int] = ()) -> list[Token]:
@@ -149,6 +152,187 @@ def test_sentences_are_read_on_either_side_of_pinned_tokens() -> None:
     assert sentences(*chat, pinned=[0, 5]) == ["Who|?", " You|.", "\n|Me|."]
 
 
+def split(text: str, language: str = "en") -> list[str]:
+    """The sentences of a text in tokens as most tokenizers cut it; no spaces at the ends."""
+    cut = tokens(re.findall(r"\s?\w+|\s?[^\w\s]|\s", text))
+    assert "".join(token.text for token in cut) == text
+    return ["".join(cut[i].text for i in unit).strip() for unit in group(cut, "sentence", language)]
+
+
+STORY = (
+    "She measured 5{} of cloth.", "The tailor nodded.", "He cut it with care.",
+    "Nobody spoke for a while.", "The clock struck nine.", "Rain fell on the roof.",
+    "A dog barked outside.", "The candle went out.", "They sat in the dark.",
+    "Then the door opened.", "A man came in.", "{}Good evening{}, he said.",
+    "He sat down by the fire.", "Dr. Brown poured some tea.", "It was 3.5 p.m. in London.",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "marks", ['"' * 3, "'" * 3, "““”", "„„“", "««»", "‹‹›", "‘‘’", "(()", "「「」"]
+)
+def test_a_stray_mark_holds_nothing_together(marks: str) -> None:
+    """An opening mark that is never closed, and a whole quotation later on."""
+    found = "\n".join(STORY).format(*marks).split("\n")
+    assert split(" ".join(found)) == found
+
+
+def test_a_stray_mark_does_not_reach_over_a_blank_line() -> None:
+    assert split('A 5" nail. It bent.\n\nNext. "Yes," he said.') == [
+        'A 5" nail.', "It bent.", "Next.", '"Yes," he said.',
+    ]  # fmt: skip
+    assert split("One. Two.\r\n \r\nThree. Four.") == ["One.", "Two.", "Three.", "Four."]
+
+
+@pytest.mark.parametrize("marks", ['""', "“”", "„“", "«»", "「」", "()", "[]"])
+def test_a_short_quotation_is_one_unit_and_a_long_one_is_not(marks: str) -> None:
+    opening, closing = marks
+    short = f"{opening}We are old. We saw it.{closing}"
+    assert short in " | ".join(split(f"{short} That was all."))
+    said = [f"We saw the {n} of them." for n in ("first", "second", "third", "fourth")] * 3
+    long = [opening + said[0], *said[1:-1], said[-1] + closing]
+    assert len(" ".join(long)) > HELD_TOGETHER
+    assert split("They came. " + " ".join(long) + " That was all.") == [
+        "They came.", *long, "That was all.",
+    ]  # fmt: skip
+
+
+def test_a_long_quotation_in_chinese_or_japanese_keeps_its_marks() -> None:
+    said = ["今天下雨了。"] * 30
+    text = "他说：“" + "".join(said) + "”「" + "".join(said) + "」他走了。"
+    assert split(text, "zh") == [
+        "他说：“今天下雨了。", *said[2:], "今天下雨了。”",
+        "「今天下雨了。", *said[2:], "今天下雨了。」", "他走了。",
+    ]  # fmt: skip
+
+
+def test_apostrophes_part_and_join_nothing() -> None:
+    text = "The dogs' bowls weren't full. I can't. 'Tis late. Don’t go. The cats’ too. Y’all come."
+    assert split(text) == [
+        "The dogs' bowls weren't full.", "I can't.", "'Tis late.", "Don’t go.", "The cats’ too.",
+        "Y’all come.",
+    ]  # fmt: skip
+
+
+def test_lists_and_headings() -> None:
+    text = (
+        "# What to buy. And why\nWe need these things\n- milk. It is white. Not cream\n- 2 eggs\n"
+        "1. flour\n2) the U.S. one. Or not\n(a) salt\n • tea\n### The end\nNothing more is\nneeded."
+    )
+    assert split(text) == [
+        "# What to buy.", "And why", "We need these things", "- milk.", "It is white.",
+        "Not cream", "- 2 eggs", "1. flour", "2) the U.S. one.", "Or not", "(a) salt", "• tea",
+        "### The end", "Nothing more is\nneeded.",
+    ]  # fmt: skip
+
+
+def test_lines_that_are_wrapped_are_one_sentence() -> None:
+    text = (
+        "The court – or so it\nseemed – held that, of\n3 laws,\nnone was\n— by any\nmeans — good."
+    )
+    assert split(text) == [text]
+    assert split("Слова эти\n— как и другие —\nзабыты.", "ru") == [
+        "Слова эти\n— как и другие —\nзабыты."
+    ]
+
+
+def test_dialogue() -> None:
+    assert split('"Who is it?" she asked.\n"Me."\n"You! Come in. Sit down," she said. He sat.') == [
+        '"Who is it?" she asked.', '"Me."', '"You! Come in. Sit down," she said.', "He sat.",
+    ]  # fmt: skip
+    assert split("— Привет. Как дела?\n— Хорошо\n— «Да. Нет», — сказал он.", "ru") == [
+        "— Привет.", "Как дела?", "— Хорошо", "— «Да. Нет», — сказал он.",
+    ]  # fmt: skip
+
+
+def test_abbreviations_and_numbers() -> None:
+    text = "Dr. Li met Mrs. Ng at 9.30 a.m. in the U.S. Senate, e.g. twice. Pi is 3.14. See Fig. 2."
+    assert split(text) == [
+        "Dr. Li met Mrs. Ng at 9.30 a.m. in the U.S. Senate, e.g. twice.",
+        "Pi is 3.14.", "See Fig. 2.",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("language", "found"),
+    [
+        ("ru", ["Привет, мир.", "Как дела?", "«Хорошо. Да», — сказал он."]),
+        ("el", ["Ο κ. Παπάς ήρθε.", "Τι κάνεις;", "Είπε «Ναι. Όχι.»", "Έφυγε."]),
+        ("zh", ["我说：“你好。再见。”", "他走了！", "你呢？"]),
+        ("ja", ["彼は去った。", "「はい。いいえ。」", "そう言った。"]),
+        ("ar", ["مرحبا بك.", "كيف حالك؟", "أنا بخير."]),
+        ("hi", ["मैं ठीक हूँ।", "तुम कैसे हो?", "अच्छा।"]),
+    ],
+)
+def test_other_scripts(language: str, found: list[str]) -> None:
+    between = "" if language in ("zh", "ja") else " "
+    assert split(between.join(found), language) == found
+    assert split('"' + between.join(found), language) == ['"' + found[0], *found[1:]]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "found"),
+    [
+        ("en", "Am 3. Mai kam sie bzw. Er. Gut.", ["Am 3.", "Mai kam sie bzw.", "Er.", "Gut."]),
+        ("de", "Am 3. Mai kam sie bzw. Er. Gut.", ["Am 3. Mai kam sie bzw. Er.", "Gut."]),
+        ("de", "Das ist z. B. Wasser. Gut.", ["Das ist z. B. Wasser.", "Gut."]),
+        ("en", "Voir p. ex. Rome. Bien.", ["Voir p. ex.", "Rome.", "Bien."]),
+        ("fr", "Voir p. ex. Rome. Bien.", ["Voir p. ex. Rome.", "Bien."]),
+    ],
+)
+def test_the_language_matters(language: str, text: str, found: list[str]) -> None:
+    assert split(text, language) == found
+
+
+@pytest.mark.parametrize("language", ["de-AT", "de_CH", "DE", "De-ch-1996", "gsw"])
+def test_a_variety_is_read_as_its_language(language: str) -> None:
+    assert split("Am 3. Mai kam sie. Gut.", language) == ["Am 3. Mai kam sie.", "Gut."]
+
+
+@pytest.mark.parametrize(
+    "language", ["", "e", "English", "日本", "en de", "en\n", None, 42, ["en"]]
+)
+@pytest.mark.parametrize("unit", ["token", "sentence"])
+def test_what_is_no_code_of_a_language_is_refused(language: Any, unit: Unit) -> None:
+    with pytest.raises(RationalesError, match=r"^language must be a code such as") as error:
+        group(tokens(["a"]), unit, language)
+    assert repr(language) in str(error.value)
+
+
+def test_a_sentence_that_is_too_long_is_cut_where_it_pauses() -> None:
+    clause = "and the court held that the statute, as amended, did not apply"
+    text = "; ".join([clause] * 20) + "."
+    found = split(text)
+    assert len(found) > 2
+    assert " ".join(found) == text
+    assert all(LONGEST // 4 < len(each) <= LONGEST for each in found[:-1])
+    assert all(each.endswith((";", ".")) for each in found)
+    assert all(each.endswith("apply") for each in split(text.replace(";", ""))[:-1]) is False
+    assert [len(each) for each in split("x" * 1200)] == [1200]  # one token
+    assert [len(each) for each in split("、" * 1200)] == [500, 500, 200]
+
+
+@pytest.mark.parametrize(
+    "text", ["我喜欢猫。", "«a. ", '"', '"a." ', "- a\n", "\n", "# a\n", "(a. ", "word ", "x"]
+)
+def test_the_time_grows_with_the_text_and_not_faster(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What sentencex is given at a time is bounded, and so is how much of it is read again."""
+    read: list[int] = []
+    segment = sentencex.get_sentence_boundaries
+
+    def counted(language: str, text: str) -> Any:
+        read.append(len(text))
+        return segment(language, text)
+
+    monkeypatch.setattr(sentencex, "get_sentence_boundaries", counted)
+    whole = text * (20_000 // len(text))
+    group(tokens(re.findall(r"(?s).{1,5}", whole)), "sentence")
+    assert max(read) <= 5_000
+    assert sum(read) <= 2.5 * len(whole)
+
+
 # Tokens of real tokenizers, and any tokens at all
 
 
@@ -201,6 +385,34 @@ def test_units_are_a_partition_into_runs_in_text_order(cut: list[Token], unit: U
     assert in_order == [token.index for token in cut if not token.pinned]
     assert all(b == a + 1 for indices in units for a, b in pairwise(indices))
     assert () not in units
+
+
+_LANGUAGES = st.sampled_from(["en", "de", "fr", "ru", "el", "zh", "ja", "ar", "hi", "my", "xx"])
+
+
+@given(cut_texts(), st.integers(1, 60), _LANGUAGES)
+@settings(deadline=None)
+def test_no_sentence_is_longer_than_the_bound_and_a_token(
+    cut: list[Token], times: int, language: str
+) -> None:
+    repeated = tokens([token.text for token in cut] * times)
+    units = group(repeated, "sentence", language)
+    assert [index for unit in units for index in unit] == list(range(len(repeated)))
+    for unit in units:
+        texts = [repeated[index].text for index in unit]
+        if any(text.strip() for text in texts):
+            *_, last = (text for text in texts if text.strip())
+            assert len("".join(texts).strip()) <= LONGEST + len(last)
+
+
+@given(st.text(max_size=8), _TEXTS)
+def test_a_language_is_read_or_refused(language: str, text: str) -> None:
+    try:
+        units = group(tokens([text]), "sentence", language)
+    except RationalesError:
+        assert not re.fullmatch(r"[a-zA-Z]{2,3}", language)
+    else:
+        assert units == ((0,),)
 
 
 @given(cut_texts())

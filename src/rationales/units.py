@@ -4,7 +4,10 @@ Units are made of whole tokens, and of whole words or sentences as far as the to
 
 - *words*: tokens that share a word are in one unit. A token that holds parts of two words joins
   them (". The"). Punctuation is a unit of its own unless a token joins it to a word.
-- *sentences*: a token belongs to the sentence of its first character that is not a space.
+- *sentences*: a token belongs to the sentence of its first character that is not a space. A blank
+  line, a heading and an item of a list end a sentence. Quotation marks and brackets hold sentences
+  together up to 150 characters, so that a stray one costs little; a sentence of more than 500
+  characters is cut where it pauses.
 
 Spaces and line breaks go with what follows them, or with what precedes them at the end. A later
 byte of a split character, a token without text, goes with the token before it. Pinned tokens are in
@@ -20,8 +23,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, pairwise
 from typing import Literal, get_args
 
 from rationales.context import Token
@@ -29,7 +32,27 @@ from rationales.errors import RationalesError
 
 Unit = Literal["token", "word", "sentence"]
 
+HELD_TOGETHER = 150
+"""Sentences in quotation marks or brackets are one unit up to this many characters."""
+LONGEST = 500
+"""No sentence has more characters than this; the token that it ends in may have more."""
+
+_WINDOW = 5_000  # characters that are segmented at a time: the time grows with their square
+_LANGUAGE = re.compile(r"([A-Za-z]{2,3})(?:[-_][A-Za-z0-9]{1,8})*")
 _NOT_ASCII_SPACE = re.compile(r"[^\S\x00-\x7f]")
+_BLOCK = re.compile(
+    r"""\n\s*(?=\n)  # blank lines
+    | ^[^\S\n]*(?:[-*+•‣◦]|\(?\d{1,3}[.)]|\(?[A-Za-z]\)|\#{1,6})[ \t]+  # an item or a heading
+    | ^[^\S\n]*[–—][ \t]*(?![a-zß-öø-ÿά-ώа-яё\s])  # what somebody says in a dialogue""",
+    re.MULTILINE | re.VERBOSE,
+)
+_HEADING = re.compile(r"^[^\S\n]*#{1,6} [^\n]*", re.MULTILINE)
+_OPENING = "«‘‚“„‹《「『(（<{[【"
+_APOSTROPHES = "'`‘’‚‛"
+_MARKS = _OPENING + _APOSTROPHES + '"»”‟›》」』)）>}]】'
+_STRAIGHT = re.compile('"')
+_HOLDING = re.compile(rf"(?!(?<=\w)[{_APOSTROPHES}]\w)[{re.escape(_MARKS)}]")
+_PAUSES = tuple(map(re.compile, (r"\n", r"[;:](?=\s)|[；：؛]", r",(?=\s)|[，、،]", r"\s")))
 
 
 def group(tokens: Sequence[Token], unit: Unit, language: str = "en") -> tuple[tuple[int, ...], ...]:
@@ -38,6 +61,7 @@ def group(tokens: Sequence[Token], unit: Unit, language: str = "en") -> tuple[tu
     ``language`` is a code such as ``"de"``; it tells sentences by their abbreviations and
     punctuation. One that is not known is read like a related language, or like English.
     """
+    language = language_code(language)
     if unit not in get_args(Unit):
         raise RationalesError(f"unit must be one of {', '.join(get_args(Unit))}, not {unit!r}")
     if unit == "token":
@@ -48,6 +72,16 @@ def group(tokens: Sequence[Token], unit: Unit, language: str = "en") -> tuple[tu
         if not pinned
         for indices in _group_run(list(run), unit, language)
     )
+
+
+def language_code(language: str) -> str:
+    """The code of the language itself, in lower case: ``"de"`` of ``"de-AT"``."""
+    found = _LANGUAGE.fullmatch(language) if isinstance(language, str) else None
+    if found is None:
+        raise RationalesError(
+            f"language must be a code such as 'en', 'de' or 'pt-BR', not {language!r}"
+        )
+    return found[1].lower()
 
 
 def _group_run(run: Sequence[Token], unit: Unit, language: str) -> list[list[int]]:
@@ -94,11 +128,62 @@ def _word_starts(text: str) -> list[int]:
 
 
 def _sentence_starts(text: str, language: str) -> list[int]:
-    """Where sentences begin, and the blank lines between them."""
-    import sentencex
-
+    """Where sentences begin, in rising order."""
     # sentencex 1.0.32 panics (a BaseException) on a capital, a space beyond ASCII and a full stop,
     # "vitamin B\u00a0.". One space for another leaves every character where it was.
     plain = _NOT_ASCII_SPACE.sub(" ", text)
-    boundaries = sentencex.get_sentence_boundaries(language, plain)
-    return [int(boundary["start_index"]) for boundary in boundaries]
+    marks = [match.span() for match in _BLOCK.finditer(plain)]
+    marks += [(match.end(), match.end()) for match in _HEADING.finditer(plain)]
+    starts: list[int] = []
+    for (start, body), (end, _) in pairwise([(0, 0), *sorted(marks), (len(plain), len(plain))]):
+        # A list's "1." would be a sentence, and its "-" would keep sentencex from finding any.
+        block = " " * (body - start) + plain[body:end]
+        starts.append(start)
+        while len(block) > _WINDOW:  # what is cut off at the end of a window is read again
+            *inner, last = _bounded_starts(block[:_WINDOW], language)
+            starts += [start + place for place in (*inner, last) if place]
+            start, block = start + last, block[last:]
+        starts += [start + place for place in _bounded_starts(block, language) if place]
+    return starts
+
+
+def _bounded_starts(text: str, language: str) -> list[int]:
+    """Where the sentences of a text begin, none of them too long; the first at 0."""
+    starts: list[int] = []
+    stray = _STRAIGHT if text.count('"') % 2 else None
+    for start, end in _spans(_segment(text, language, stray), text):
+        piece = text[start:end]
+        inner = [0] if len(piece) <= HELD_TOGETHER else _segment(piece, language, _HOLDING)
+        for begin, stop in _spans(inner, piece):
+            starts += [start + begin + place for place in _cut_starts(piece[begin:stop])]
+    return starts
+
+
+def _cut_starts(text: str) -> list[int]:
+    """Where the parts of a sentence begin that is too long: after the last of its best pauses."""
+    starts = [0]
+    while len(text) - starts[-1] > LONGEST:
+        low, high = starts[-1] + LONGEST // 4, starts[-1] + LONGEST
+        ends = ([m.end() for m in pause.finditer(text, low, high)] for pause in _PAUSES)
+        starts.append(next((found[-1] for found in ends if found), high))
+    return starts
+
+
+def _segment(text: str, language: str, ignored: re.Pattern[str] | None) -> list[int]:
+    """Where sentences begin according to sentencex, which does not see these marks; first 0."""
+    import sentencex
+
+    seen = text if ignored is None else ignored.sub(" ", text)
+    starts = {0}
+    for boundary in sentencex.get_sentence_boundaries(language, seen):
+        # A mark that opens belongs to what follows it, also where it was seen as a space.
+        before = text[: boundary["start_index"]]
+        bare = before.rstrip(_MARKS)
+        opens = not bare or bare[-1].isspace()
+        starts.add(len(bare if opens else before.rstrip(_OPENING)))
+    return sorted(starts)
+
+
+def _spans(starts: Sequence[int], text: str) -> Iterator[tuple[int, int]]:
+    """The beginning and the end of each piece of a text."""
+    return pairwise([*starts, len(text)])
