@@ -6,7 +6,9 @@ import math
 from functools import cache
 from typing import Any
 
+import numpy
 import pytest
+import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -90,15 +92,108 @@ def test_the_number_of_answers_is_checked(answers: int) -> None:
         scorer.score([(FIRST, (2,)), (FIRST, (1, 2))])
 
 
-def test_an_answer_that_is_not_a_number_is_refused() -> None:
-    scorer = BlackBoxScorer(lambda subsets, target: [(-1.0, 1), (math.nan, 1)])
-    with pytest.raises(RationalesError, match="NaN"):
-        scorer.score([(FIRST, (2,)), (FIRST, (1, 2))])
+@pytest.mark.parametrize("predict", [None, 3, "model", [(-1.0, 1)]])
+def test_what_cannot_be_called_is_refused(predict: Any) -> None:
+    with pytest.raises(RationalesError, match="a black box must be a callable, not"):
+        BlackBoxScorer(predict)
+
+
+@pytest.mark.parametrize("batch_size", ["8", 2.5, True, None])
+def test_a_batch_size_is_a_whole_number(batch_size: Any) -> None:
+    with pytest.raises(RationalesError, match="batch_size must be a whole number"):
+        BlackBoxScorer(Recorder(), batch_size=batch_size)
+
+
+def refused(answers: Any) -> str:
+    """What is said of the answers to two questions."""
+    with pytest.raises(RationalesError) as error:
+        BlackBoxScorer(lambda subsets, target: answers).score([(FIRST, (2,)), (FIRST, (1, 2))])
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "answers", [None, -1.0, "ab", b"ab", {0: (-1.0, 1), 1: (-1.0, 1)}, {(-1.0, 1)}, numpy.array(1)]
+)
+def test_answers_that_are_no_list_are_refused(answers: Any) -> None:
+    message = refused(answers)
+    assert message.startswith("the black box answered ")
+    assert "one (log-probability, argmax) for each subset" in message
+
+
+@pytest.mark.parametrize("answer", [None, -1.0, (-1.0,), (-1.0, 1, 2), "abc", []])
+def test_an_answer_that_is_no_pair_is_refused(answer: Any) -> None:
+    message = refused([(-1.0, 1), answer])
+    assert "for subset 1: it must return one (log-probability, argmax)" in message
+
+
+@pytest.mark.parametrize(
+    ("logprob", "named"),
+    [
+        (math.nan, "NaN"),
+        (numpy.float32("nan"), "NaN"),
+        (math.inf, "inf"),
+        (0.7, "0.7"),
+        (2e-6, "2e-06"),
+        (None, "None"),
+        ("-1.0", "'-1.0'"),
+        (True, "True"),
+        (1j, "type complex"),
+        (numpy.array([-1.0]), "type ndarray"),
+        (torch.tensor([-1.0, -2.0]), "type Tensor"),
+        (10**400, "1000"),
+    ],
+)
+def test_what_is_no_log_probability_is_refused(logprob: Any, named: str) -> None:
+    message = refused([(-1.0, 1), (logprob, 1)])
+    assert f"answered {named}" in message or named in message
+    assert "for the log-probability of the target given subset 1: it must be a number of" in message
+
+
+@pytest.mark.parametrize(
+    "prediction",
+    [None, 3.5, "3", -1, True, math.nan, math.inf, [3], numpy.array([3, 4]), torch.tensor([3])],
+)
+def test_what_is_no_id_is_refused(prediction: Any) -> None:
+    message = refused([(-1.0, 1), (-1.0, prediction)])
+    assert "for the most likely next token given subset 1: it must be the id of a token" in message
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [(-math.inf, 7), [-0.5, 8]],
+        ((numpy.float32(-math.inf), numpy.int64(7)), (numpy.float64(-0.5), numpy.uint8(8))),
+        ((torch.tensor(-math.inf), torch.tensor(7)), (torch.tensor(-0.5), torch.tensor(8))),
+        numpy.array([[-math.inf, 7], [-0.5, 8]]),
+        torch.tensor([[-math.inf, 7], [-0.5, 8]]),
+        zip([-math.inf, -0.5], [7, 8], strict=True),
+    ],
+)
+def test_any_numbers_in_any_list_will_do(answers: Any) -> None:
+    scorer = BlackBoxScorer(lambda subsets, target: answers)
+    scores = scorer.score([(FIRST, (2,)), (FIRST, (1, 2))])
+    assert scores == [Score(-math.inf, 7), Score(-0.5, 8)]
+    for score in scores:
+        assert (type(score.target_logprob), type(score.prediction_id)) == (float, int)
+
+
+def test_what_is_above_0_by_rounding_is_0() -> None:
+    [score] = BlackBoxScorer(lambda subsets, target: [(1e-7, 7)]).score([(FIRST, (2,))])
+    assert score.target_logprob == 0.0
+
+
+@pytest.mark.parametrize("error", [ConnectionError("no route"), TypeError("own"), RuntimeError()])
+def test_an_exception_of_the_callable_is_its_own(error: Exception) -> None:
+    def fail(subsets: list[Any], target_id: int) -> list[tuple[float, int]]:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        BlackBoxScorer(fail).score([(FIRST, (2,))])
+    assert caught.value is error
 
 
 def test_answers_become_plain_numbers() -> None:
-    import numpy
-
     answer = (numpy.float32(-0.5), numpy.int64(7))
     [score] = BlackBoxScorer(lambda subsets, target: [answer]).score([(FIRST, (2,))])
     assert (type(score.target_logprob), type(score.prediction_id)) == (float, int)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,15 @@ class MissingExtraError(RationalesError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an extra: pip install 'rationales[{extra}]'")
+
+
+def given(value: object) -> str:
+    """What was given, for a message: a short value itself, the type of any other."""
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return reprlib.repr(value)
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"a value of type {type(value).__name__}"
 
 
 def first_line(error: BaseException) -> str:

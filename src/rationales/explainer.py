@@ -11,10 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
+from rationales.arguments import (
+    check_context,
+    check_load,
+    check_request,
+    check_scorer,
+    check_tokenizer,
+    checked_options,
+    path_to_str,
+    text_list,
+)
 from rationales.context import Context
 from rationales.errors import OptionError, RationalesError
 from rationales.jobs import Interrupted, Job, Progress, Request
 from rationales.methods import BASELINES, Means, make_search
+from rationales.model_files import check_vocabulary, embedded
 from rationales.option_rules import check_input
 from rationales.options import Options
 from rationales.passage import (
@@ -43,10 +54,10 @@ DEFAULT_ADAPTER = "smollm2-135m-instruct-compat"
 
 
 def load(
-    model: str | PreTrainedModel | None = None,
+    model: str | Path | PreTrainedModel | None = None,
     tokenizer: Tokenizer | None = None,
     *,
-    adapter: str | None = None,
+    adapter: str | Path | None = None,
     dtype: str | None = None,
     device: str | None = None,
     batch_tokens: int | None = None,
@@ -66,6 +77,8 @@ def load(
     forward pass, and with it the memory. ``progress`` is told the stage and the fraction done while
     the default model is converted.
     """
+    model, adapter = path_to_str(model), path_to_str(adapter)
+    check_load(model, tokenizer, adapter, dtype, device, batch_tokens, kind)
     if model is None or isinstance(model, str):
         from rationales.models import is_default, load_model
 
@@ -87,6 +100,7 @@ def load(
         name = getattr(model.config, "_name_or_path", "") or type(model).__name__
     if tokenizer is None:
         raise RationalesError("a model object needs its tokenizer: load(model=..., tokenizer=...)")
+    check_vocabulary(network, tokenizer, "the tokenizer given", "give the model's own tokenizer")
     from rationales.scoring.causal import CausalScorer
     from rationales.scoring.logits import DEFAULT_BATCH_TOKENS
 
@@ -139,6 +153,8 @@ class Explainer:
         model: PreTrainedModel | None = None,
         adapter: str | None = None,
     ) -> None:
+        check_scorer(scorer)
+        check_tokenizer(tokenizer)
         self.scorer = scorer
         self.tokenizer = tokenizer
         self.name = name
@@ -149,17 +165,17 @@ class Explainer:
     def explain(self, text: str, options: Options = ..., **changes: Any) -> Explanation: ...
     @overload
     def explain(
-        self, text: Sequence[str], options: Options = ..., **changes: Any
+        self, text: Iterable[str], options: Options = ..., **changes: Any
     ) -> list[Explanation]: ...
     def explain(
-        self, text: str | Sequence[str], options: Options | None = None, **changes: Any
+        self, text: str | Iterable[str], options: Options | None = None, **changes: Any
     ) -> Explanation | list[Explanation]:
         """The explanation of a text; of a list of texts, a list of explanations.
 
         Keywords are the fields of ``Options``: ``explain("…", target="last", max_size=4)``.
         """
-        options = (options or Options()).change(**changes)
-        texts = [text] if isinstance(text, str) else list(text)
+        options = checked_options(options).change(**changes)
+        texts = text_list(text)
         explanations = list(self.explain_all(Request(each, options) for each in texts))
         return explanations[0] if isinstance(text, str) else explanations
 
@@ -209,9 +225,11 @@ class Explainer:
 
     def _begin(self, request: Request) -> Job:
         """The text tokenised and continued, its targets found, its search chosen."""
+        check_request(request)
         options = request.options
         check_input(options, self._kind)
         passage, targets = self._passage(request.text, options)
+        self._check_ids(passage)
         unexplainable = tuple(t for t in targets if t == 0)
         targets = [t for t in targets if t > 0]
         if options.span and targets and targets[-1] - targets[0] >= len(targets):
@@ -288,6 +306,16 @@ class Explainer:
             if score.prediction_id in ends:
                 break
         return Passage(make_tokens(self.tokenizer, ids, passage.pinned), passage.start)
+
+    def _check_ids(self, passage: Passage) -> None:
+        """Raise if the tokenizer gives a token an id for which the model has no embedding."""
+        rows = None if self.model is None else embedded(self.model)
+        for token in passage.tokens:
+            if rows is not None and token.id >= rows:
+                raise RationalesError(
+                    f"the tokenizer gives {token.text!r} the id {token.id}, and the model has "
+                    f"embeddings for {rows} tokens: give the model's own tokenizer"
+                )
 
     def _check_length(self, tokens: int) -> None:
         limit = getattr(self.scorer, "max_positions", None)
@@ -368,7 +396,9 @@ def rationalize(
 
     Keywords are the fields of ``Options``; methods that look inside a model are not for this one.
     """
-    options = (options or Options()).change(**changes)
+    check_context(context)
+    check_scorer(scorer)
+    options = checked_options(options).change(**changes)
     check_input(options, "ids")
     ranker: Ranker | None = None
     if options.method in BASELINES:

@@ -106,6 +106,26 @@ def check_config(folder: Path, name: str, wanted: Kind | None = "causal") -> Kin
     return "causal"
 
 
+def check_vocabulary(model: Any, tokenizer: Any, which: str, advice: str) -> None:
+    """Raise if the tokenizer can only be that of another model: it has more tokens.
+
+    A model may have more, where its embeddings are padded. Tokens that were added to a tokenizer
+    do not count: some models have no embeddings for those that they never see.
+    """
+    rows, tokens = embedded(model), getattr(tokenizer, "vocab_size", None)
+    if rows is not None and tokens is not None and not 0 < tokens <= rows:
+        raise RationalesError(f"{which} has {tokens} tokens and its model {rows}: {advice}")
+
+
+def embedded(model: Any) -> int | None:
+    """How many tokens a model has embeddings for; None if it does not tell."""
+    try:
+        weight = model.get_input_embeddings().weight
+    except (AttributeError, NotImplementedError):
+        return None
+    return int(weight.shape[0])
+
+
 def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
     """Write a model and its tokenizer to a folder, with no bars but our own."""
     with quietly():

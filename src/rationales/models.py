@@ -24,6 +24,7 @@ from rationales.model_files import (
     CAUSAL,
     Kind,
     check_config,
+    check_vocabulary,
     file_names,
     lacking_files,
     quietly,
@@ -97,7 +98,13 @@ def load_model(
             else:
                 read = _load_folder(path, name, dtype, allow_pickle, kind)
             model, tokenizer, info = read
-            _check_match(model, tokenizer, info, name)
+            _check_keys(info, name)
+            check_vocabulary(
+                model,
+                tokenizer,
+                f"the tokenizer of {name}",
+                "put the model's own tokenizer into the folder",
+            )
             model = model.eval().requires_grad_(False).to(device)
         if device.startswith("cpu") and model.dtype == torch.bfloat16:
             check_bfloat16()
@@ -243,8 +250,8 @@ def _load_folder(
     return model, tokenizer, info
 
 
-def _check_match(model: Any, tokenizer: Any, info: dict[str, Any], name: str) -> None:
-    """Raise if weights were made up at random, or if the tokenizer is that of another model."""
+def _check_keys(info: dict[str, Any], name: str) -> None:
+    """Raise if weights were made up at random."""
     wrong_size = {key for key, *_ in info["mismatched_keys"]}
     for keys, what in ((info["missing_keys"], "lack"), (wrong_size, "have other sizes for")):
         if keys:
@@ -253,12 +260,6 @@ def _check_match(model: Any, tokenizer: Any, info: dict[str, Any], name: str) ->
                 f"the weights of {name} {what} {some}: they are incomplete, or of another model "
                 "than config.json; fetch both again"
             )
-    rows, tokens = model.get_input_embeddings().weight.shape[0], tokenizer.vocab_size
-    if not 0 < tokens <= rows:
-        raise RationalesError(
-            f"the tokenizer of {name} has {tokens} tokens and its model {rows}: "
-            "put the model's own tokenizer into the folder"
-        )
 
 
 def _check_available(device: str) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any
 
-from rationales.errors import RationalesError
+from rationales.errors import RationalesError, given
 from rationales.scoring.protocol import Query, Score
 
 Predict = Callable[[list[tuple[list[int], list[int]]], int], Sequence[tuple[float, int]]]
 """(list of (kept token ids, kept positions), target id) → list of (log-probability, argmax)."""
+
+ROUNDING = 1e-6
+"""A log-probability may be above 0 by this much, and then counts as 0."""
 
 
 class BlackBoxScorer:
@@ -20,8 +25,12 @@ class BlackBoxScorer:
     """
 
     def __init__(self, predict: Predict, *, batch_size: int = 64) -> None:
-        if batch_size < 1:
-            raise RationalesError(f"batch_size must be at least 1, not {batch_size}")
+        if not callable(predict):
+            raise RationalesError(f"a black box must be a callable, not {given(predict)}")
+        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+            raise RationalesError(
+                f"batch_size must be a whole number of at least 1, not {given(batch_size)}"
+            )
         self._predict = predict
         self._batch_size = batch_size
 
@@ -40,13 +49,70 @@ class BlackBoxScorer:
 
     def _ask(self, queries: Sequence[Query], target_id: int) -> list[Score]:
         subsets = [([context.ids[i] for i in kept], list(kept)) for context, kept in queries]
-        answers = self._predict(subsets, target_id)
+        answers = _listed(self._predict(subsets, target_id))
         if len(answers) != len(subsets):
             raise RationalesError(
                 f"the black box was asked for {len(subsets)} subsets and answered {len(answers)}: "
-                "it must return one (log-probability, argmax) for each"
+                f"{_EXPECTED}"
             )
-        scores = [Score(float(logprob), int(prediction)) for logprob, prediction in answers]
-        if any(score.target_logprob != score.target_logprob for score in scores):
-            raise RationalesError("the black box answered NaN for a log-probability")
-        return scores
+        return [_score(answer, place) for place, answer in enumerate(answers)]
+
+
+_EXPECTED = "it must return one (log-probability, argmax) for each subset"
+
+
+def _listed(answers: Any) -> list[Any]:
+    """The answers to all questions, one by one."""
+    no_list = isinstance(answers, str | bytes | Mapping | Set) or not _dimensions(answers, usual=1)
+    if no_list or not isinstance(answers, Iterable):
+        raise RationalesError(f"the black box answered {given(answers)}: {_EXPECTED}")
+    return list(answers)
+
+
+def _score(answer: Any, place: int) -> Score:
+    """The score in an answer to the question at this place."""
+    try:
+        logprob, prediction = answer
+    except (TypeError, ValueError) as error:
+        raise RationalesError(
+            f"the black box answered {given(answer)} for subset {place}: {_EXPECTED}"
+        ) from error
+    number, id = _number(logprob), _whole_number(prediction)
+    if number is None or not number <= ROUNDING:  # which NaN is not, either
+        what = "NaN" if number is not None and number != number else given(logprob)
+        raise RationalesError(
+            f"the black box answered {what} for the log-probability of the target given subset "
+            f"{place}: it must be a number of at most 0, or minus infinity"
+        )
+    if id is None or id < 0:
+        raise RationalesError(
+            f"the black box answered {given(prediction)} for the most likely next token given "
+            f"subset {place}: it must be the id of a token, a whole number"
+        )
+    return Score(min(number, 0.0), id)
+
+
+def _number(value: Any) -> float | None:
+    """The value as a plain number; None if it is none. Scalars of other libraries are."""
+    if isinstance(value, str | bytes | bool) or _dimensions(value, usual=0):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _whole_number(value: Any) -> int | None:
+    """The value as a plain whole number; None if it is none. 3.0 is one, 3.5 is not."""
+    number = _number(value)
+    if number is None or not number.is_integer():
+        return None
+    try:
+        return operator.index(value)  # exact, where the float is not
+    except TypeError:
+        return int(number)
+
+
+def _dimensions(value: Any, usual: int) -> int:
+    """How many dimensions an array has; of what is no array, the usual number."""
+    return int(getattr(value, "ndim", usual))
