@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 import sys
 from dataclasses import replace
 from functools import cache
@@ -286,47 +287,76 @@ def test_fields_of_later_versions_are_ignored() -> None:
 
 # Hypothesis: any explanation ------------------------------------------------------------------
 
-places = st.integers(0, 10**6)
+numbers = st.integers(0, 10**6)
 logprobs = st.floats(max_value=0.0, allow_nan=False)  # minus infinity among them
 finite = st.floats(max_value=0.0, allow_nan=False, allow_infinity=False)
 texts = st.text(max_size=6)  # all of Unicode, but for lone surrogates
-steps = st.builds(
-    Step,
-    index=st.none() | places,
-    target_logprob=logprobs,
-    prediction_id=places,
-    prediction_logprob=st.none() | finite,
-    prediction_text=st.none() | texts,
-    candidates=st.lists(st.builds(Candidate, places, logprobs), max_size=2).map(tuple),
-)
-found_rationales = st.builds(
-    Rationale,
-    target=places,
-    target_id=places,
-    indices=st.lists(places, unique=True, max_size=3).map(tuple),
-    sufficient=st.booleans(),
-    evaluations=places,
-    steps=st.lists(steps, max_size=2).map(tuple),
-    predicted=st.none() | st.booleans(),
-    stopped=st.sampled_from([None, "max-size", "budget"]),
-    target_text=st.none() | texts,
-    whole=st.none() | steps,
-)
-explanations = st.builds(
-    Explanation,
-    model=texts,
-    method=texts,
-    evaluation=st.sampled_from(["sparse", "masked", "sparse+masked", "black-box", "none"]),
-    tokens=st.lists(st.builds(Token, places, places, texts, st.booleans()), max_size=4).map(tuple),
-    rationales=st.lists(found_rationales, max_size=3).map(tuple),
-    seconds=st.floats(0, 1e6),
-    unexplainable=st.lists(places, max_size=2).map(tuple),
-    complete=st.booleans(),
-    id=st.none() | texts | st.integers(),
-)
 
 
-@given(explanations)
+def units(target: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """Some of the tokens before a target."""
+    return st.lists(st.integers(0, target - 1), unique=True, min_size=1, max_size=3).map(tuple)
+
+
+def steps(target: int) -> st.SearchStrategy[Step]:
+    places = st.integers(0, target - 1)
+    candidates = st.builds(Candidate, places, logprobs, st.none() | units(target))
+    return st.builds(
+        Step,
+        index=st.none() | places,
+        target_logprob=logprobs,
+        prediction_id=numbers,
+        prediction_logprob=st.none() | finite,
+        prediction_text=st.none() | texts,
+        candidates=st.lists(candidates, max_size=2).map(tuple),
+        unit=st.none() | units(target),
+        asked_logprob=st.none() | logprobs,
+    )
+
+
+def found_rationales(target: int, alternatives: bool = True) -> st.SearchStrategy[Rationale]:
+    others = st.lists(found_rationales(target, False), max_size=2) if alternatives else st.just([])
+    return st.builds(
+        Rationale,
+        target=st.just(target),
+        target_id=numbers,
+        indices=st.just(()) | units(target),
+        sufficient=st.booleans(),
+        evaluations=numbers,
+        steps=st.lists(steps(target), max_size=2).map(tuple),
+        predicted=st.none() | st.booleans(),
+        stopped=st.sampled_from([None, "max-size", "budget"]),
+        target_text=st.none() | texts,
+        units=st.none() | st.lists(units(target), max_size=2).map(tuple),
+        minimal=st.none() | st.booleans(),
+        alternatives=others.map(tuple),
+        whole=st.none() | steps(target),
+    )
+
+
+@st.composite
+def explanations(draw: st.DrawFn) -> Explanation:
+    """Any explanation whose rationales lie in its tokens."""
+    drawn = draw(st.lists(st.tuples(numbers, texts, st.booleans()), min_size=1, max_size=4))
+    tokens = tuple(Token(index, *each) for index, each in enumerate(drawn))
+    targets = draw(st.sets(st.integers(1, len(tokens) - 1))) if len(tokens) > 1 else set()
+    return Explanation(
+        model=draw(texts),
+        method=draw(texts),
+        evaluation=draw(
+            st.sampled_from(["sparse", "masked", "sparse+masked", "black-box", "none"])
+        ),
+        tokens=tokens,
+        rationales=tuple(draw(found_rationales(target)) for target in sorted(targets)),
+        seconds=draw(st.floats(0, 1e6)),
+        unexplainable=draw(st.sampled_from([(), (0,)])),
+        complete=draw(st.booleans()),
+        id=draw(st.none() | texts | st.integers()),
+        options=draw(st.sampled_from([{}, {"fast": True}, {"unit": "word", "max_size": 3}])),
+    )
+
+
+@given(explanations())
 @settings(deadline=None, max_examples=100)
 def test_any_explanation_comes_back_from_json(one: Explanation) -> None:
     validate(one.to_dict())
@@ -336,6 +366,183 @@ def test_any_explanation_comes_back_from_json(one: Explanation) -> None:
     assert Explanation.from_json(one.to_json(indent=1)).to_json() == text
     assert len(repr(one).splitlines()) == 1
     assert all(len(repr(rationale).splitlines()) == 1 for rationale in one)
+
+
+# Damaged files ---------------------------------------------------------------------------------
+
+
+def damaged(*path: str | int, to: Any) -> dict[str, Any]:
+    """A valid explanation with another value at one place."""
+    rich = replace(FULL[0], units=((5,), (1, 2)), alternatives=(rationale(5, 2, steps=()),))
+    data = copy.deepcopy(replace(FULL, rationales=(rich, FULL[1])).to_dict())
+    Explanation.from_dict(data)
+    inner: Any = data
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = to
+    return data
+
+
+STEP = ("rationales", 0, "steps", 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "to", "says"),
+    [
+        (("rationales", 0, "indices"), [5, 999], "rationales[0].indices must be before the target"),
+        (("rationales", 0, "indices"), [5, 6], "rationales[0].indices must be before the target"),
+        (("rationales", 0, "indices"), [5, -1], "rationales[0].indices[1] must be at least 0, not"),
+        (
+            ("rationales", 0, "indices"),
+            [5, 5],
+            "rationales[0].indices must not hold anything twice",
+        ),
+        (("rationales", 0, "indices"), "51", "rationales[0].indices must be a list, not '51'"),
+        (("rationales", 0, "indices"), [5, 1.0], "rationales[0].indices[1] must be a whole number"),
+        (("rationales", 0, "target"), 999, "rationales[0].target must be one of 7 tokens, not 999"),
+        (("rationales", 0, "span"), 2, "rationales[0].span must be at most 1, as the text ends"),
+        (("rationales", 0, "span"), 0, "rationales[0].span must be at least 1, not 0"),
+        (("rationales", 0, "units"), [[5], [999]], "rationales[0].units[1] must be before the"),
+        (
+            ("rationales", 0, "units"),
+            [[]],
+            "rationales[0].units[0] must be a list that is not empt",
+        ),
+        (("rationales", 0, "units"), [5], "rationales[0].units[0] must be a list, not 5"),
+        (("rationales", 0, "alternatives", 0, "indices"), [999], "alternatives[0].indices must be"),
+        (
+            ("rationales", 0, "evaluations"),
+            True,
+            "rationales[0].evaluations must be a whole number",
+        ),
+        (("rationales", 0, "evaluations"), None, "must be a whole number, not None"),
+        (("rationales", 0, "sufficient"), 1, "rationales[0].sufficient must be true or false, not"),
+        (
+            ("rationales", 0, "predicted"),
+            "yes",
+            "predicted must be true or false or null, not 'yes'",
+        ),
+        (
+            ("rationales", 0, "stopped"),
+            "tired",
+            "rationales[0].stopped must be one of max-size, bud",
+        ),
+        (("rationales", 0, "steps"), {}, "rationales[0].steps must be a list, not a value of type"),
+        (
+            (*STEP, "index"),
+            999,
+            "rationales[0].steps[1].index must be before the target 6, not 999",
+        ),
+        ((*STEP, "unit"), [0, 999], "rationales[0].steps[1].unit must be before the target 6, not"),
+        ((*STEP, "target_logprob"), 0.5, "steps[1].target_logprob must be at most 0, not 0.5"),
+        ((*STEP, "target_logprob"), math.nan, "steps[1].target_logprob must be a number or null"),
+        ((*STEP, "target_logprob"), "-1", "target_logprob must be a number or null, not '-1'"),
+        (
+            (*STEP, "target_logprob"),
+            -(10**400),
+            "target_logprob must be a number or null, not -1000",
+        ),
+        ((*STEP, "prediction_logprob"), 0.5, "prediction_logprob must be at most 0, not 0.5"),
+        ((*STEP, "asked_logprob"), 0.5, "steps[1].asked_logprob must be at most 0, not 0.5"),
+        ((*STEP, "prediction_id"), -1, "steps[1].prediction_id must be at least 0, not -1"),
+        ((*STEP, "candidates", 0, "index"), 999, "candidates[0].index must be before the target 6"),
+        ((*STEP, "candidates", 0, "target_logprob"), 1, "target_logprob must be at most 0, not 1"),
+        (
+            (*STEP, "candidates", 1, "unit"),
+            [6],
+            "candidates[1].unit must be before the target 6, n",
+        ),
+        (("tokens", 2, "index"), 3, "tokens[2].index must be 2, not 3"),
+        (("tokens", 2, "text"), None, "tokens[2].text must be a text, not None"),
+        (("tokens", 2, "side"), "left", "tokens[2].side must be one of source, target, not 'left'"),
+        (("tokens",), "tokens", "tokens must be a list, not 'tokens'"),
+        (("tokens",), [], "unexplainable[0] must be one of 0 tokens, not 0"),
+        (("unexplainable",), [7], "unexplainable[0] must be one of 7 tokens, not 7"),
+        (("unexplainable",), [0, 0], "unexplainable must not hold anything twice"),
+        (("seconds",), None, "seconds must be a number, not None"),
+        (("seconds",), math.inf, "seconds must be a number, not inf"),
+        (("seconds",), True, "seconds must be a number, not True"),
+        (("options",), [], "options must be an object, not a value of type list"),
+        (("options",), {"max_size": 0}, "options.max_size must be at least 1, not 0"),
+        (("id",), 1.5, "id must be a text or a whole number, not 1.5"),
+        (("model",), 3, "model must be a text, not 3"),
+        (("schema",), True, "schema must be 1, not True"),
+    ],
+)
+def test_a_damaged_file_is_refused_by_its_name_and_field(
+    path: tuple[str | int, ...], to: Any, says: str, tmp_path: Path
+) -> None:
+    data = damaged(*path, to=to)
+    with pytest.raises(RationalesError, match=re.escape(says)) as error:
+        Explanation.from_dict(data)
+    assert str(error.value).startswith("not a whole explanation: ")
+    assert "\n" not in str(error.value)
+    file = tmp_path / "damaged.json"
+    file.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(RationalesError, match=re.escape(f"{file} is not a whole explanation: ")):
+        Explanation.load(file)
+
+
+@pytest.mark.parametrize("text", ["[" * 10**5, "1" * 5000, '{"schema": 1e999}', "\ufeff{}"])
+def test_what_json_itself_refuses_is_one_line(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "odd.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(RationalesError, match=r"odd\.json is not an explanation") as error:
+        Explanation.load(file)
+    assert "\n" not in str(error.value)
+
+
+def test_alternatives_without_end_are_refused() -> None:
+    data = FULL.to_dict()
+    for _ in range(1000):
+        data["rationales"][0] = data["rationales"][0] | {"alternatives": [data["rationales"][0]]}
+    with pytest.raises(RationalesError, match="alternatives in alternatives"):
+        Explanation.from_dict(data)
+
+
+def test_rounding_above_0_is_forgiven() -> None:
+    data = damaged(*STEP, "target_logprob", to=5e-7)
+    assert Explanation.from_dict(data)[0].steps[1].target_logprob == 5e-7
+
+
+JUNK = st.sampled_from(
+    [
+        *(None, True, False, 0, 1, -1, 3, 999, 10**400, 0.5, -0.5, 1e300, math.nan, math.inf),
+        *("", "x", "0", [], [0], [999], [[0]], [None], {}, {"index": 0}, {"schema": 1}),
+    ]
+)
+
+
+def inside(value: Any) -> list[tuple[Any, Any]]:
+    """Every place in plain values: what holds it, and its key or index there."""
+    if not isinstance(value, dict | list):
+        return []
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    return [place for key in keys for place in [(value, key), *inside(value[key])]]
+
+
+@given(explanations(), st.data())
+@settings(deadline=None, max_examples=200)
+def test_a_file_with_one_damaged_place_is_read_or_refused(
+    one: Explanation, data: st.DataObject
+) -> None:
+    """And what the schema refuses is never read."""
+    plain = json.loads(one.to_json())
+    holder, key = data.draw(st.sampled_from(inside(plain)))
+    how = data.draw(st.sampled_from(["replace", "replace", "remove", "repeat"]))
+    if how == "replace":
+        holder[key] = data.draw(JUNK)
+    elif how == "remove":
+        del holder[key]
+    elif isinstance(holder, list):
+        holder.append(copy.deepcopy(holder[key]))
+    try:
+        found = Explanation.from_dict(plain)
+    except RationalesError:
+        return
+    validate(plain)
+    assert Explanation.from_json(found.to_json()) == found
+    assert all(isinstance(each.text, str) for each in found)
 
 
 # The schema, and what an explainer gives ------------------------------------------------------
@@ -361,6 +568,22 @@ def validator() -> jsonschema.Draft202012Validator:
 def test_the_schema_is_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(schema())
     assert schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+def test_what_the_schema_uses_is_what_a_reader_checks() -> None:
+    """Another keyword would be ignored by ``rationales.schema``."""
+    checked = {"const", "enum", "type", "minimum", "exclusiveMinimum", "minItems", "uniqueItems"}
+    known = checked | {"$ref", "required", "properties", "items", "description", "default"}
+
+    def used(rule: dict[str, Any]) -> set[str]:
+        inner = [
+            *rule.get("properties", {}).values(),
+            *([rule["items"]] if "items" in rule else []),
+        ]
+        return set(rule).union(*map(used, inner))
+
+    for rule in (schema(), *schema()["$defs"].values()):
+        assert used(rule) <= known | {"$schema", "$defs", "title"}
 
 
 def test_every_field_has_a_description() -> None:

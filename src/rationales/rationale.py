@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from rationales.context import Token
 from rationales.errors import MissingExtraError, RationalesError
+from rationales.schema import faults
 
 if TYPE_CHECKING:
     import pandas
 
 SCHEMA_VERSION = 1
+ROUNDING = 1e-6
+"""A log-probability may be above 0 by this much, which is then taken for rounding."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +207,8 @@ class Explanation:
         """Read back what ``save`` or ``rationales explain --json`` wrote."""
         try:
             return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except RationalesError as error:
+            raise RationalesError(f"{path} is {error}") from error
         except OSError as error:
             raise RationalesError(f"cannot read {path}: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
@@ -220,7 +225,7 @@ class Explanation:
         """The explanation in a JSON text."""
         try:
             data = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # numbers of too many digits, too many [[[
             raise RationalesError(f"not an explanation: invalid JSON ({error})") from error
         return cls.from_dict(data)
 
@@ -254,7 +259,9 @@ class Explanation:
                 "write one with Explanation.save or rationales explain --json"
             )
         try:
-            return cls(
+            for fault in faults(data):
+                raise RationalesError(f"not a whole explanation: {fault}")
+            explanation = cls(
                 model=data["model"],
                 method=data["method"],
                 evaluation=data["evaluation"],
@@ -267,10 +274,11 @@ class Explanation:
                 adapter=data.get("adapter"),
                 options=dict(data.get("options", {})),
             )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise RationalesError(
-                f"not a whole explanation: {error!r} is missing or wrong"
-            ) from error
+            for fault in _contradictions(explanation):
+                raise RationalesError(f"not a whole explanation: {fault}")
+        except RecursionError as error:
+            raise RationalesError("not an explanation: alternatives in alternatives …") from error
+        return explanation
 
     def to_dataframe(self) -> pandas.DataFrame:
         """One row for each target: what it is, what was kept, and whether that is enough."""
@@ -301,6 +309,52 @@ def _beginning(text: str, most: int = 40) -> str:
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _contradictions(explanation: Explanation) -> Iterator[str]:
+    """What no schema can say: where an explanation does not agree with its own tokens."""
+    count = len(explanation.tokens)
+    for place, token in enumerate(explanation.tokens):
+        if token.index != place:
+            yield f"tokens[{place}].index must be {place}, not {token.index}"
+    for place, index in enumerate(explanation.unexplainable):
+        if index >= count:
+            yield f"unexplainable[{place}] must be one of {count} tokens, not {index}"
+    for place, rationale in enumerate(explanation.rationales):
+        yield from _contradictions_in(rationale, f"rationales[{place}]", count)
+
+
+def _contradictions_in(rationale: Rationale, where: str, count: int) -> Iterator[str]:
+    """Where a rationale names tokens that its target cannot have seen, or chances above 1."""
+    if rationale.target >= count:
+        yield f"{where}.target must be one of {count} tokens, not {rationale.target}"
+    elif rationale.target + rationale.span > count:
+        most = count - rationale.target
+        yield f"{where}.span must be at most {most}, as the text ends there, not {rationale.span}"
+    named: list[tuple[str, Sequence[int]]] = [("indices", rationale.indices)]
+    named += [(f"units[{place}]", unit) for place, unit in enumerate(rationale.units or ())]
+    chances: list[tuple[str, float | None]] = []
+    shown = [(f"steps[{place}]", step) for place, step in enumerate(rationale.steps)]
+    shown += [("whole", rationale.whole)] if rationale.whole is not None else []
+    for of_step, step in shown:
+        for part, name in [
+            (step, of_step),
+            *((c, f"{of_step}.candidates[{n}]") for n, c in enumerate(step.candidates)),
+        ]:
+            named.append((f"{name}.index", () if part.index is None else (part.index,)))
+            named.append((f"{name}.unit", part.unit or ()))
+            chances.append((f"{name}.target_logprob", part.target_logprob))
+        chances.append((f"{of_step}.prediction_logprob", step.prediction_logprob))
+        chances.append((f"{of_step}.asked_logprob", step.asked_logprob))
+    for name, indices in named:
+        for index in indices:
+            if index >= rationale.target:
+                yield f"{where}.{name} must be before the target {rationale.target}, not {index}"
+    for name, logprob in chances:
+        if logprob is not None and logprob > ROUNDING:
+            yield f"{where}.{name} must be at most 0, not {logprob}"
+    for place, other in enumerate(rationale.alternatives):
+        yield from _contradictions_in(other, f"{where}.alternatives[{place}]", count)
 
 
 def _joined(tokens: Sequence[Token]) -> str:

@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from rationales.errors import RationalesError, given
+from rationales.rationale import ROUNDING
 from rationales.scoring.protocol import Query, Score
 
 Predict = Callable[[list[tuple[list[int], list[int]]], int], Sequence[tuple[float, int]]]
 """(list of (kept token ids, kept positions), target id) → list of (log-probability, argmax)."""
-
-ROUNDING = 1e-6
-"""A log-probability may be above 0 by this much, and then counts as 0."""
 
 
 class BlackBoxScorer:
