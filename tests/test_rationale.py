@@ -522,7 +522,7 @@ def inside(value: Any) -> list[tuple[Any, Any]]:
 
 
 @given(explanations(), st.data())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_a_file_with_one_damaged_place_is_read_or_refused(
     one: Explanation, data: st.DataObject
 ) -> None:

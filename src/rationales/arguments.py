@@ -6,7 +6,7 @@ iterable of its keys, and the characters of a text are texts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, TypeVar, get_args
 
@@ -74,7 +74,7 @@ def text_list(text: object) -> list[str]:
     """The texts in what ``explain`` was given: a text, or any iterable of texts."""
     if isinstance(text, str):
         return [text]
-    no_list = (bytes, bytearray, memoryview, Mapping, Set)
+    no_list = (bytes, bytearray, memoryview, Mapping, set, frozenset)
     if not isinstance(text, Iterable) or isinstance(text, no_list):
         raise RationalesError(f"give a text (str) or a list of texts, not {given(text)}")
     texts = list(text)

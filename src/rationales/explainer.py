@@ -229,7 +229,6 @@ class Explainer:
         options = request.options
         check_input(options, self._kind)
         passage, targets = self._passage(request.text, options)
-        self._check_ids(passage)
         unexplainable = tuple(t for t in targets if t == 0)
         targets = [t for t in targets if t > 0]
         if options.span and targets and targets[-1] - targets[0] >= len(targets):
@@ -254,6 +253,7 @@ class Explainer:
     def _passage(self, text: str, options: Options) -> tuple[Passage, list[int]]:
         """The text with its continuation, and which of its tokens are to be explained."""
         passage = encode(self.tokenizer, text, options)
+        self._check_ids(passage.ids)
         if options.target is not None:
             targets = find_targets(passage, options.target)
         else:
@@ -278,6 +278,7 @@ class Explainer:
         if options.instead_of is None:
             return ()
         alternative = self._first_id(options.instead_of)
+        self._check_ids([alternative])
         for target in targets:
             if passage.ids[target] == alternative:
                 raise RationalesError(
@@ -307,14 +308,14 @@ class Explainer:
                 break
         return Passage(make_tokens(self.tokenizer, ids, passage.pinned), passage.start)
 
-    def _check_ids(self, passage: Passage) -> None:
-        """Raise if the tokenizer gives a token an id for which the model has no embedding."""
+    def _check_ids(self, ids: Iterable[int]) -> None:
+        """Raise if the tokenizer gives an id for which the model has no embedding."""
         rows = None if self.model is None else embedded(self.model)
-        for token in passage.tokens:
-            if rows is not None and token.id >= rows:
+        for id in ids:
+            if rows is not None and id >= rows:
                 raise RationalesError(
-                    f"the tokenizer gives {token.text!r} the id {token.id}, and the model has "
-                    f"embeddings for {rows} tokens: give the model's own tokenizer"
+                    f"the tokenizer gives {token_text(self.tokenizer, id)!r} the id {id}, and the "
+                    f"model has embeddings for {rows} tokens: give the model's own tokenizer"
                 )
 
     def _check_length(self, tokens: int) -> None:

@@ -334,18 +334,17 @@ def _contradictions_in(rationale: Rationale, where: str, count: int) -> Iterator
     named: list[tuple[str, Sequence[int]]] = [("indices", rationale.indices)]
     named += [(f"units[{place}]", unit) for place, unit in enumerate(rationale.units or ())]
     chances: list[tuple[str, float | None]] = []
-    shown = [(f"steps[{place}]", step) for place, step in enumerate(rationale.steps)]
-    shown += [("whole", rationale.whole)] if rationale.whole is not None else []
-    for of_step, step in shown:
-        for part, name in [
-            (step, of_step),
-            *((c, f"{of_step}.candidates[{n}]") for n, c in enumerate(step.candidates)),
-        ]:
+    steps = [(f"steps[{place}]", step) for place, step in enumerate(rationale.steps)]
+    steps += [("whole", rationale.whole)] if rationale.whole is not None else []
+    for where_step, step in steps:
+        parts: list[tuple[str, Step | Candidate]] = [(where_step, step)]
+        parts += [(f"{where_step}.candidates[{n}]", c) for n, c in enumerate(step.candidates)]
+        for name, part in parts:
             named.append((f"{name}.index", () if part.index is None else (part.index,)))
             named.append((f"{name}.unit", part.unit or ()))
             chances.append((f"{name}.target_logprob", part.target_logprob))
-        chances.append((f"{of_step}.prediction_logprob", step.prediction_logprob))
-        chances.append((f"{of_step}.asked_logprob", step.asked_logprob))
+        chances.append((f"{where_step}.prediction_logprob", step.prediction_logprob))
+        chances.append((f"{where_step}.asked_logprob", step.asked_logprob))
     for name, indices in named:
         for index in indices:
             if index >= rationale.target:

@@ -84,7 +84,7 @@ def _is(value: Any, kind: str) -> bool:
     if not isinstance(value, types) or (isinstance(value, bool) and kind != "boolean"):
         return False
     try:
-        return kind != "number" or math.isfinite(value)
+        return not isinstance(value, int | float) or kind == "integer" or math.isfinite(value)
     except OverflowError:  # a whole number that no float can hold
         return False
 

@@ -33,11 +33,13 @@ class Translator(Explainer):
             raise RationalesError("a translator needs its model: Translator(..., model=model)")
         source, pinned = encode_source(self.tokenizer, text, options)
         start = decoder_start(self.model, self.tokenizer, options.tgt_lang)
+        self._check_ids(source)
         self.check_length("source", len(source))
         if options.continuation is None:
             [translation] = self.translate([source], start, options.max_length)
         else:
             translation = translation_ids(self.tokenizer, options.continuation, options)
+            self._check_ids(translation)
         # The last token is only a target: the decoder does not see it.
         self.check_length("translation", len(start) + len(translation) - 1)
         passage = make_pair(self.tokenizer, source, pinned, start, translation)

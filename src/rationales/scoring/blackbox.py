@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rationales.errors import RationalesError, given
@@ -61,7 +61,7 @@ _EXPECTED = "it must return one (log-probability, argmax) for each subset"
 
 def _listed(answers: Any) -> list[Any]:
     """The answers to all questions, one by one."""
-    no_list = isinstance(answers, str | bytes | Mapping | Set) or not _dimensions(answers, usual=1)
+    no_list = isinstance(answers, str | bytes | Mapping | set) or not _dimensions(answers, usual=1)
     if no_list or not isinstance(answers, Iterable):
         raise RationalesError(f"the black box answered {given(answers)}: {_EXPECTED}")
     return list(answers)
