@@ -120,6 +120,28 @@ def options(draw: st.DrawFn, odd: float = 0.2) -> dict[str, Any]:
     return chosen
 
 
+TOGETHER: tuple[tuple[str, ...], ...] = (
+    ("generate", "unit", "minimal", "max_size"),
+    ("target", "fast", "criterion", "keep_candidates", "max_size"),
+    ("continuation", "span", "disjoint", "max_size"),
+    ("target", "coarse_to_fine", "language", "max_size"),
+    ("target", "instead_of", "max_size"),
+    ("generate", "beam", "max_size"),
+    ("target", "specials", "max_size"),
+)
+"""Options that may well be given together."""
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> dict[str, Any]:
+    """Options that most users would give."""
+    names = draw(st.sampled_from(TOGETHER))
+    chosen = {name: draw(SENSIBLE[name]) for name in names}
+    if "target" in chosen and draw(st.booleans()):
+        chosen["target"] = draw(st.sampled_from(["last", "all", -1, [3, 7], "3:7", "2:"]))
+    return chosen
+
+
 def test_every_option_is_tried() -> None:
     assert SENSIBLE.keys() == set(Options.__dataclass_fields__)
 
@@ -129,7 +151,7 @@ def test_explain_answers_or_says_what_is_wrong(many: int) -> None:
     answered = 0
 
     @try_many(150 * many)
-    @given(st.one_of(texts, texts, anything), options())
+    @given(st.one_of(texts, texts, anything), st.one_of(questions(), options()))
     def ask(text: Any, chosen: dict[str, Any]) -> None:
         nonlocal answered
         try:
@@ -159,7 +181,7 @@ def lines_of_json(draw: st.DrawFn) -> bytes:
     """Lines for ``--jsonl``, some of them broken."""
     lines: list[bytes] = []
     for _ in range(draw(st.integers(0, 3))):
-        row = {"text": draw(texts), **draw(options())}
+        row = {"text": draw(texts), **draw(st.one_of(questions(), options()))}
         plain = {k: v for k, v in row.items() if isinstance(v, str | int | float | bool | list)}
         good = json.dumps(plain).encode("ascii")
         broken = st.sampled_from(
@@ -173,7 +195,7 @@ def lines_of_json(draw: st.DrawFn) -> bytes:
 def command_lines(draw: st.DrawFn) -> list[str]:
     """The arguments of ``explain``: a text or a file, and a few options with values."""
     arguments = ["explain"]
-    asked = draw(options(odd=0.1))
+    asked = draw(st.one_of(questions(), options(odd=0.1)))
     for name, value in asked.items():
         if name == "keep_candidates":
             arguments += draw(st.sampled_from([["--steps"], ["--steps", str(value)]]))
