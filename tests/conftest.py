@@ -124,7 +124,8 @@ def run(capsys: Any, monkeypatch: Any, tiny_folder: Path) -> Any:
 
     def _run(*arguments: str, stdin: str | None = None, model: bool = True) -> tuple[int, str, str]:
         # Without a terminal and without input, standard input is at its end.
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin or ""))
+        given = io.BytesIO((stdin or "").encode())
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given, encoding="utf-8"))
         of_model = ["--model", str(tiny_folder)] if model and arguments[0] == "explain" else []
         code = cli.run([*arguments, *of_model])
         captured = capsys.readouterr()

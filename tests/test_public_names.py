@@ -22,6 +22,7 @@ PUBLIC = [
     "Context",
     "Explainer",
     "Explanation",
+    "Failure",
     "Interrupted",
     "MissingExtraError",
     "Options",

@@ -13,7 +13,7 @@
 from rationales.context import Context, Token
 from rationales.errors import MissingExtraError, RationalesError
 from rationales.explainer import Explainer, load, rationalize
-from rationales.jobs import Interrupted, Progress, Request
+from rationales.jobs import Failure, Interrupted, Progress, Request
 from rationales.methods import METHODS
 from rationales.options import Options
 from rationales.rationale import Candidate, Explanation, Rationale, Step
@@ -31,6 +31,7 @@ __all__ = [
     "Context",
     "Explainer",
     "Explanation",
+    "Failure",
     "Interrupted",
     "MissingExtraError",
     "Options",

@@ -6,7 +6,8 @@ text → passage → contexts → searches, run side by side by the driver → e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, overload
@@ -21,9 +22,9 @@ from rationales.arguments import (
     path_to_str,
     text_list,
 )
-from rationales.context import Context
+from rationales.context import Context, Subset
 from rationales.errors import OptionError, RationalesError
-from rationales.jobs import Interrupted, Job, Progress, Request
+from rationales.jobs import Failure, Interrupted, Job, Progress, Request
 from rationales.methods import BASELINES, Means, make_search
 from rationales.model_files import check_vocabulary, embedded
 from rationales.option_rules import check_input
@@ -32,15 +33,15 @@ from rationales.passage import (
     Passage,
     Tokenizer,
     alternative_id,
+    check_unicode,
     encode,
     find_targets,
     make_tokens,
     token_text,
 )
 from rationales.rationale import Explanation, Rationale, Step
-from rationales.scoring.protocol import SubsetScorer
+from rationales.scoring.protocol import Score, SubsetScorer
 from rationales.scoring.span import SpanScorer
-from rationales.search.base import Search
 from rationales.search.driver import run
 from rationales.units import group
 
@@ -176,20 +177,31 @@ class Explainer:
         """
         options = checked_options(options).change(**changes)
         texts = text_list(text)
-        explanations = list(self.explain_all(Request(each, options) for each in texts))
+        explanations: list[Explanation] = []
+        try:
+            for answer in self.explain_all(Request(each, options) for each in texts):
+                if isinstance(answer, Failure):
+                    if not isinstance(text, str):
+                        which = f"text {len(explanations) + 1} of {len(texts)}"
+                        answer.error.args = (f"{which}: {answer.error}",)
+                    raise answer.error
+                explanations.append(answer)
+        except Interrupted as interrupted:
+            raise Interrupted(explanations + interrupted.explanations) from interrupted
         return explanations[0] if isinstance(text, str) else explanations
 
     def explain_all(
         self,
-        requests: Iterable[Request],
+        requests: Iterable[Request | Failure],
         on_progress: Callable[[Progress], None] | None = None,
-    ) -> Iterator[Explanation]:
-        """The explanations of all requests, in order, each as soon as it is finished.
+    ) -> Iterator[Explanation | Failure]:
+        """The answers to all requests, in order, each as soon as it is finished.
 
-        All their targets run side by side. An interrupt raises ``Interrupted``, which holds the
-        explanations that are begun, with their finished targets.
+        Targets of many texts run side by side. A request that cannot be explained is answered by
+        a ``Failure``, and the others go on; a ``Failure`` among the requests is its own answer.
+        An interrupt raises ``Interrupted``, which holds what is finished and not yet handed out.
         """
-        jobs: list[Job] = []  # those begun and not yet handed out, in order
+        jobs: deque[Job | Failure] = deque()  # those begun and not yet handed out, in order
         progress = Progress()
 
         def tell(done: int = 0, total: int = 0, evaluations: int = 0) -> None:
@@ -200,33 +212,49 @@ class Explainer:
             if on_progress is not None:
                 on_progress(progress)
 
-        def searches() -> Iterator[tuple[tuple[Job, int], Context, Search]]:
+        def searches() -> Iterator[tuple[Job, Context, Generator[list[Subset], list[Score], None]]]:
             for request in requests:
-                job = self._begin(request)
+                if isinstance(request, Failure):
+                    jobs.append(request)
+                    continue
+                try:
+                    job = self._begin(request)
+                except RationalesError as error:
+                    jobs.append(Failure(error, request.id))
+                    continue
                 jobs.append(job)
                 tell(total=len(job.targets))
                 for target in job.targets:
+                    if job.error is not None:
+                        break
                     context = job.context(target)
                     job.evaluations.add(self._evaluation(context))
-                    yield (job, target), context, job.search(context)
+                    yield job, context, job.search(context)
+
+        def finished() -> Iterator[Explanation | Failure]:
+            while jobs and (isinstance(jobs[0], Failure) or jobs[0].over):
+                yield self._end(jobs.popleft())
 
         try:
-            for (job, _), rationale in run(
+            for _ in run(
                 searches(), SpanScorer(self.scorer), on_evaluations=lambda n: tell(evaluations=n)
             ):
-                job.found.append(rationale)
                 tell(done=1)
-                while jobs and jobs[0].finished:
-                    yield self._end(jobs.pop(0))
-            while jobs:  # what is left had no target that can be explained
-                yield self._end(jobs.pop(0))
+                yield from finished()
+            yield from finished()  # what is left had no target that can be explained
         except KeyboardInterrupt as error:
-            raise Interrupted([self._end(job) for job in jobs]) from error
+            begun = [job for job in jobs if isinstance(job, Job) and (job.found or job.over)]
+            raise Interrupted(
+                [self._explanation(job) for job in begun if job.error is None]
+            ) from error
 
     def _begin(self, request: Request) -> Job:
         """The text tokenised and continued, its targets found, its search chosen."""
         check_request(request)
         options = request.options
+        for value in (request.id, *vars(options).values()):
+            if isinstance(value, str):
+                check_unicode(value)
         check_input(options, self._kind)
         passage, targets = self._passage(request.text, options)
         unexplainable = tuple(t for t in targets if t == 0)
@@ -341,7 +369,16 @@ class Explainer:
         evaluation = getattr(self.scorer, "evaluation", None)
         return evaluation(context) if evaluation is not None else "black-box"
 
-    def _end(self, job: Job) -> Explanation:
+    def _end(self, job: Job | Failure) -> Explanation | Failure:
+        """The answer to a request that is over."""
+        if isinstance(job, Failure):
+            return job
+        if job.error is not None:
+            return Failure(job.error, job.request.id)
+        return self._explanation(job)
+
+    def _explanation(self, job: Job) -> Explanation:
+        """What was found for a request, be it all or not."""
         return Explanation(
             model=self.name,
             method=job.request.options.method,

@@ -1,12 +1,18 @@
 """The command line: thin commands over the Python interface.
 
 Nothing here imports torch until a model is needed, so that ``--help`` answers at once.
+
+Exit codes: 0; 2 if something has to be put right first (one line on standard error says what); 3 if
+some lines of ``--jsonl`` failed, all others are answered; 130 after Ctrl-C; 141 if the reader of
+standard output has gone.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -29,8 +35,15 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("explain", epilog=explain_command.EXAMPLES)(explain_command.explain)
-app.command("translate", epilog=translate_command.EXAMPLES)(translate_command.translate)
+_EXIT_CODES = """
+[bold]Exit codes[/bold]\n
+  0 all is answered · 2 nothing was begun, or it could not go on · 3 some lines of --jsonl failed\n
+  130 interrupted: what was finished is in FILE.partial, if --json has a FILE
+"""
+app.command("explain", epilog=explain_command.EXAMPLES + _EXIT_CODES)(explain_command.explain)
+app.command("translate", epilog=translate_command.EXAMPLES + _EXIT_CODES)(
+    translate_command.translate
+)
 app.add_typer(model_commands.app, name="model")
 compat_commands.app.command("measure", epilog=measure_command.EXAMPLES)(measure_command.measure)
 app.add_typer(compat_commands.app, name="compat")
@@ -57,11 +70,30 @@ def _root(
 
 def main() -> None:
     """The ``rationales`` command: runs the arguments given to the process and exits."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A character that a terminal cannot show is no reason to fail.
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
-    """The exit code of a command line: 0, 2 for what the user can put right, 130 for Ctrl-C."""
+    """The exit code of a command line; see above."""
+    try:
+        code = _run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # now, while an error can still be told
+        return code
+    except BrokenPipeError:
+        # The reader has gone (a pager was quit): say nothing, also not when Python shuts down.
+        _forget_stdout()
+        return 141
+    except OSError as error:
+        _forget_stdout()
+        return _fail(f"cannot write to standard output: {error.strerror or error}")
+
+
+def _run(arguments: list[str]) -> int:
     try:
         code = app(_expand(arguments), standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -76,19 +108,25 @@ def run(arguments: list[str]) -> int:
             typer.echo(message)
             return 2
         return _fail(f"{message} (see rationales --help)")
-    except (KeyboardInterrupt, typer.Abort):
-        typer.echo("interrupted", err=True)
-        return 130
-    except BrokenPipeError:
-        # The reader has gone (a pager was quit): say nothing, also not when Python shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+    except (KeyboardInterrupt, typer.Abort) as error:
+        return _say(str(error) or "interrupted", 130)
 
 
 def _fail(message: str) -> int:
-    one_line = " ".join(message.split())
-    typer.echo(f"error: {one_line}", err=True)
-    return 2
+    return _say(f"error: {message}", 2)
+
+
+def _say(message: str, code: int) -> int:
+    """The exit code, after a line on standard error that says why."""
+    with suppress(OSError):  # nobody reads it
+        typer.echo(" ".join(message.split()), err=True)
+    return code
+
+
+def _forget_stdout() -> None:
+    """What is still to be printed goes nowhere: Python would try again when it shuts down."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _expand(arguments: list[str]) -> list[str]:

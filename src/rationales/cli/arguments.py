@@ -87,7 +87,8 @@ class Texts:
         str | None,
         typer.Option(
             help='Many texts: lines such as {"text": "…", "id": 7, "target": "last"} '
-            "(- is standard input). Answers are JSON lines too.",
+            '(- is standard input). Answers are JSON lines too; {"line": 3, "error": "…"} for '
+            "a line that fails.",
             rich_help_panel=WHAT,
         ),
     ] = None
@@ -390,6 +391,15 @@ class Printing:
             "--json",
             metavar="FILE",
             help="Write JSON (- is standard output).",
+            rich_help_panel=OUT,
+        ),
+    ] = None
+    format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="What is printed: table, tsv (tab-separated lines) or json. Left out: a table in "
+            "a terminal, tsv in a pipe, JSON lines for --jsonl unless --json has a file.",
             rich_help_panel=OUT,
         ),
     ] = None

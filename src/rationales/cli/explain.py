@@ -100,8 +100,7 @@ def explain(
     model.check(model.adapter)
     example = 'rationales explain "The Supreme Court on Tuesday"'
     requests = read_requests(texts, question, example)
-    lines, steps = texts.jsonl is not None, printing.steps is not None
-    with Output(printing.json_path, lines=lines, steps=steps) as output:
+    with Output(printing, texts) as output:
         with Bar() as bar:
             bar.update("loading the model", 0, None)
             explainer = model.load("causal", model.adapter, bar.loading)

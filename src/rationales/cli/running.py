@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import queue
+import stat
 import sys
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import BinaryIO
 
 from rationales.cli.arguments import Asked, Texts
 from rationales.cli.output import Output
 from rationales.cli.progress import Bar
-from rationales.errors import RationalesError
+from rationales.errors import RationalesError, first_line
 from rationales.explainer import Explainer
-from rationales.jobs import Interrupted, Progress, Request
+from rationales.jobs import Failure, Interrupted, Progress, Request
+from rationales.passage import check_unicode
+
+Batch = Iterator[tuple[int | None, Request | Failure]]
+"""Requests with the numbers of their lines, from 1; a text that is no line has none."""
+
+_AHEAD = 256
+"""Lines that are read before they are needed."""
+
+_PATIENCE = 0.05
+"""How many seconds of silence from a pipe mean that what was said is to be answered first."""
 
 
-def read_requests(source: Texts, question: Asked, example: str) -> Iterator[Request]:
-    """The texts to explain; the first is read now, so that a missing file is known at once."""
+def read_requests(source: Texts, question: Asked, example: str) -> Iterator[Batch]:
+    """The texts to explain; the first is read now, so that a missing file is known at once.
+
+    They come in batches: a batch ends where nothing more is there yet.
+    """
     given = [value for value in (source.text, source.file, source.jsonl) if value is not None]
     if len(given) > 1:
         raise RationalesError("give one of a text, --file and --jsonl, not several")
     if source.jsonl is not None:
-        return _from_lines(_read(source.jsonl), question)
+        return _from_lines(source.jsonl, question)
     options = question.options()
     if source.text is not None:
         text = source.text
     elif source.file is not None:
         text = _read(source.file)
-    elif not sys.stdin.isatty():
+    elif sys.stdin is not None and not sys.stdin.isatty():
         text = _read("-")
     else:
         raise RationalesError(f"give a text: {example}")
@@ -35,61 +54,152 @@ def read_requests(source: Texts, question: Asked, example: str) -> Iterator[Requ
     text = text if source.text is not None else text.rstrip("\r\n")
     if not text.strip():
         raise RationalesError("the text is empty: give at least one word")
-    return iter([Request(text, options)])
+    return iter([iter([(None, Request(text, options))])])
 
 
-def explain_all(explainer: Explainer, requests: Iterator[Request], output: Output) -> None:
-    """Explain all requests; an interrupt still puts out what is finished."""
+def explain_all(explainer: Explainer, batches: Iterator[Batch], output: Output) -> None:
+    """Answer all requests; an interrupt still puts out what is finished."""
     with Bar() as bar:
-        try:
-            for explanation in explainer.explain_all(requests, on_progress=_teller(bar)):
+        for batch in batches:
+            lines: deque[int | None] = deque()  # of the requests that have no answer yet
+
+            def requests(
+                batch: Batch = batch, lines: deque[int | None] = lines
+            ) -> Iterator[Request | Failure]:
+                for line, request in batch:
+                    lines.append(line)
+                    yield request
+
+            try:
+                for answer in explainer.explain_all(requests(), on_progress=_teller(bar, output)):
+                    line = lines.popleft()
+                    if isinstance(answer, Failure) and line is None:
+                        raise answer.error
+                    bar.stop()
+                    output.write(answer, line)
+            except Interrupted as interrupted:
                 bar.stop()
-                output.write(explanation)
-        except Interrupted as interrupted:
-            bar.stop()
-            for explanation in interrupted.explanations:
-                output.write(explanation)
-            raise
+                for explanation in interrupted.explanations:
+                    output.write(explanation)
+                raise
+
+
+def _open(path: str) -> BinaryIO:
+    """The file, or standard input for ``-``, to be read as bytes."""
+    if path != "-":
+        return open(path, "rb")
+    if sys.stdin is None:
+        raise RationalesError("standard input is closed: give a text or a file")
+    try:
+        # An object of its own: a thread that still waits for a line holds no lock at the end.
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    except io.UnsupportedOperation:  # something that stands in for it
+        return sys.stdin.buffer
 
 
 def _read(path: str) -> str:
+    """All of a file as text, less a byte order mark."""
     try:
-        if path == "-":
-            return sys.stdin.read()
-        return Path(path).read_text(encoding="utf-8-sig")
+        with _open(path) as file:
+            return io.TextIOWrapper(file, encoding="utf-8-sig").read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _cannot_read(path, error) from error
+
+
+def _cannot_read(path: str, error: OSError | UnicodeDecodeError) -> RationalesError:
+    if isinstance(error, UnicodeDecodeError):
+        return RationalesError(f"cannot read {path}: it is not UTF-8 text ({error.reason})")
+    return RationalesError(f"cannot read {path}: {error.strerror or error}")
+
+
+def _from_lines(path: str, question: Asked) -> Iterator[Batch]:
+    """One request a line, in batches; a thread reads ahead, so that a slow writer stops nobody."""
+    try:
+        file = _open(path)
+        is_whole = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except io.UnsupportedOperation:
+        is_whole = True
     except OSError as error:
-        raise RationalesError(f"cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise RationalesError(
-            f"cannot read {path}: it is not UTF-8 text ({error.reason})"
-        ) from error
+        raise _cannot_read(path, error) from error
+    ahead: queue.Queue[tuple[int, bytes] | OSError | None] = queue.Queue(_AHEAD)
 
-
-def _from_lines(text: str, question: Asked) -> Iterator[Request]:
-    """One request a line; every line is checked before the first is run."""
-    requests = []
-    # Not splitlines: a text may hold other line separators, which JSON leaves as they are.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
+    def read_ahead() -> None:
         try:
-            row = json.loads(line)
-            if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-                raise RationalesError('expected an object with a "text"')
-            if not isinstance(row.get("id"), str | int | None):
-                raise RationalesError("the id must be a string or a whole number")
-            own = {name: value for name, value in row.items() if name not in ("text", "id")}
-            requests.append(Request(row["text"], question.options(own), row.get("id")))
-        except (json.JSONDecodeError, TypeError, RationalesError) as error:
-            raise RationalesError(f"line {number} of the JSON lines: {error}") from error
-    if not requests:
+            for number, line in enumerate(file, start=1):
+                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                if line.strip():
+                    ahead.put((number, line))
+            ahead.put(None)
+        except OSError as error:
+            ahead.put(error)
+
+    threading.Thread(target=read_ahead, daemon=True).start()
+
+    def take(patience: float | None = None) -> tuple[int, bytes] | None:
+        item = ahead.get(timeout=patience)
+        if isinstance(item, OSError):
+            raise _cannot_read(path, item) from item
+        return item
+
+    first = take()
+    if first is None:
         raise RationalesError("the JSON lines hold no text")
-    return iter(requests)
+
+    def batches(item: tuple[int, bytes] | None) -> Iterator[Batch]:
+        is_silent = False
+
+        def batch() -> Batch:
+            nonlocal item, is_silent
+            while item is not None:
+                number, line = item
+                yield number, _request(line, question)
+                try:
+                    item = take(None if is_whole else _PATIENCE)
+                except queue.Empty:
+                    is_silent = True
+                    return
+
+        while item is not None:
+            yield batch()
+            if is_silent:
+                item, is_silent = take(), False
+
+    return batches(first)
 
 
-def _teller(bar: Bar) -> Callable[[Progress], None]:
+def _request(line: bytes, question: Asked) -> Request | Failure:
+    """The request of one line, or what is wrong with it."""
+    id = None
+    try:
+        try:
+            row = json.loads(line.decode())
+        except UnicodeDecodeError as error:
+            raise RationalesError(f"not UTF-8 text ({error.reason})") from error
+        except json.JSONDecodeError as error:
+            raise RationalesError(f"not JSON ({error.msg}, character {error.pos + 1})") from error
+        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
+            raise RationalesError('expected an object with a "text"')
+        check_unicode(json.dumps(row, ensure_ascii=False))
+        if not isinstance(row.get("id"), str | int | None) or isinstance(row.get("id"), bool):
+            raise RationalesError("the id must be a string or a whole number")
+        id = row.get("id")
+        own = {name: value for name, value in row.items() if name not in ("text", "id")}
+        options = question.options(own)
+    except RationalesError as error:
+        return Failure(error, id)
+    except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
+        return Failure(RationalesError(first_line(error)), id)
+    return Request(row["text"], options, id)
+
+
+def _teller(bar: Bar, output: Output) -> Callable[[Progress], None]:
     def tell(progress: Progress) -> None:
-        note = f"{progress.done}/{progress.total} targets · {progress.evaluations:,} subsets"
-        bar.update("explaining", progress.done, progress.total, note)
+        subsets = f"{progress.evaluations:,} subsets"
+        if output.several:  # how many there will be is not known: texts are begun as others end
+            note = f"{output.answers:,} texts · {progress.done:,} targets · {subsets}"
+            bar.update("explaining", 0, None, note)
+        else:
+            note = f"{progress.done}/{progress.total} targets · {subsets}"
+            bar.update("explaining", progress.done, progress.total, note)
 
     return tell

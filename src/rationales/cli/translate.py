@@ -95,8 +95,7 @@ def translate(
     model.check()
     example = 'rationales translate "Je pense que tu as raison."'
     requests = read_requests(texts, question, example)
-    lines, steps = texts.jsonl is not None, printing.steps is not None
-    with Output(printing.json_path, lines=lines, steps=steps) as output:
+    with Output(printing, texts) as output:
         with Bar() as bar:
             bar.update("loading the model", 0, None)
             translator = model.load("seq2seq", progress=bar.loading)

@@ -1,87 +1,140 @@
-"""Many searches side by side, so that each forward pass is filled from all of them."""
+"""Many searches side by side, so that each forward pass is filled from all of them.
+
+A round of questions is filled from the searches that were started first; new ones are started only
+if it has room left. So answers come out one after another, in about the order of the searches, and
+not all at the end.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from rationales.context import Context, Subset
 from rationales.errors import RationalesError
-from rationales.rationale import Rationale
 from rationales.scoring.protocol import Query, Score, SubsetScorer, fresh
-from rationales.search.base import Search
 
 Key = TypeVar("Key", bound=Hashable)
+Found = TypeVar("Found")
+"""What a search returns: a rationale."""
 
 _POOL_TOKENS = 16384
-"""Questions are gathered until they hold this many tokens: a few forward passes' worth."""
+"""A round of questions holds at most about this many tokens: a few forward passes' worth."""
+
+_FIRST_TOKENS = 256
+"""What the first rounds hold, so that the first answer comes early."""
+
+_GROWTH = 8
+"""A later round holds this fraction of all tokens asked so far: 1/8. An answer then comes soon
+compared with the time the run has taken, and few rounds of a long run are small ones."""
+
+_LEAST_TOKENS = 32
+"""A search counts as at least this many tokens of a round: small questions do not start many."""
 
 
-@dataclass
-class _Running(Generic[Key]):
+@dataclass(eq=False)
+class _Running(Generic[Key, Found]):
     key: Key
     context: Context
-    search: Search
+    search: Generator[list[Subset], list[Score], Found]
     wanted: list[Subset]
+
+    @property
+    def queries(self) -> list[Query]:
+        return [(self.context, self.context.keep(subset)) for subset in self.wanted]
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of its questions."""
+        return sum(len(subset) + len(self.context.pinned) for subset in self.wanted)
 
 
 def run(
-    searches: Iterable[tuple[Key, Context, Search]],
+    searches: Iterable[tuple[Key, Context, Generator[list[Subset], list[Score], Found]]],
     scorer: SubsetScorer,
     *,
     on_evaluations: Callable[[int], None] | None = None,
-) -> Iterator[tuple[Key, Rationale]]:
+) -> Iterator[tuple[Key, Found]]:
     """The rationale of each search, as it finishes, with the key it was given under.
 
-    Searches are started only as the pool of questions has room, so any number of them runs in
+    Searches are started only as a round of questions has room, so any number of them runs in
     bounded memory. ``on_evaluations`` is told how many subsets were scored each time.
+
+    An error while the questions of a search are scored is raised inside that search, and is
+    the run's own only if the search does not catch it.
     """
     scorer = fresh(scorer)
     waiting = iter(searches)
-    active: deque[_Running[Key]] = deque()
-    pool: deque[_Running[Key]] = deque()
+    active: list[_Running[Key, Found]] = []  # in the order in which they were started
+    asked = 0
     try:
         while True:
-            tokens = 0
-            while tokens < _POOL_TOKENS:
-                begun = active.popleft() if active else _start(waiting)
-                if begun is None:
-                    break
-                pool.append(begun)
-                tokens += sum(_cost(begun.context, subset) for subset in begun.wanted)
-            if not pool:
+            room = min(_POOL_TOKENS, max(_FIRST_TOKENS, asked // _GROWTH))
+            size = _fill(active, waiting, room)
+            if not active:
                 return
-            queries = [(r.context, r.context.keep(s)) for r in pool for s in r.wanted]
-            scores = iter(_ask(scorer, queries))
+            pool = active[:size]
+            asked += sum(running.tokens for running in pool)
+            answers = _score(scorer, pool)
             if on_evaluations is not None:
-                on_evaluations(len(queries))
-            while pool:
-                running = pool.popleft()
-                answers = [next(scores) for _ in running.wanted]
+                on_evaluations(sum(len(running.wanted) for running in pool))
+            for running, answer in zip(pool, answers, strict=True):
                 try:
-                    running.wanted = running.search.send(answers)
+                    if isinstance(answer, RationalesError):
+                        running.wanted = running.search.throw(answer)
+                    else:
+                        running.wanted = running.search.send(answer)
                 except StopIteration as finished:
+                    active.remove(running)
                     yield running.key, finished.value
-                else:
-                    active.append(running)
     finally:
         # Left early, by an error or by the caller: no search stays suspended.
-        for running in (*pool, *active):
+        for running in active:
             running.search.close()
 
 
-def _start(waiting: Iterator[tuple[Key, Context, Search]]) -> _Running[Key] | None:
-    """The next of the waiting searches, with its first questions; None if there is no other."""
-    for key, context, search in waiting:
-        return _Running(key, context, search, next(search))
-    return None
+def _fill(
+    active: list[_Running[Key, Found]],
+    waiting: Iterator[tuple[Key, Context, Generator[list[Subset], list[Score], Found]]],
+    room: int,
+) -> int:
+    """How many of the active searches, the first ones, fill the round; new ones are added."""
+    tokens = size = 0
+    before: tuple[int, ...] | None = None  # the context of the search before, if asked for whole
+    while tokens < room:
+        if size == len(active):
+            try:
+                key, context, search = next(waiting)
+            except StopIteration:
+                break
+            active.append(_Running(key, context, search, next(search)))
+        running = active[size]
+        size += 1
+        ids = running.context.ids
+        whole = len(running.wanted) == 1 and running.wanted[0] == running.context.everything
+        if whole and before is not None and before == ids[: len(before)] != ids:
+            # Another target of the same text: what the two have in common is computed once, if
+            # both are asked for in one round.
+            tokens += len(ids) - len(before)
+        else:
+            tokens += max(_LEAST_TOKENS, running.tokens)
+        before = ids if whole else None
+    return size
 
 
-def _cost(context: Context, subset: Subset) -> int:
-    """The tokens of a question; an empty one counts too, or the pool would never be full."""
-    return max(1, len(subset) + len(context.pinned))
+def _score(
+    scorer: SubsetScorer, pool: list[_Running[Key, Found]]
+) -> list[list[Score] | RationalesError]:
+    """The scores that each search asked for, or the error that its questions lead to."""
+    try:
+        scores = iter(_ask(scorer, [query for running in pool for query in running.queries]))
+        return [[next(scores) for _ in running.wanted] for running in pool]
+    except RationalesError as error:
+        if len(pool) == 1:
+            return [error]
+    # One at a time, so that only those fail whose questions fail.
+    return [answer for running in pool for answer in _score(scorer, [running])]
 
 
 def _ask(scorer: SubsetScorer, queries: list[Query]) -> list[Score]:
