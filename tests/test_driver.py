@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import islice
 from unittest import mock
 
@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rationales import Context, Rationale, RationalesError, Score
+from rationales.context import Subset
 from rationales.scoring.protocol import Query
 from rationales.search import driver
 from rationales.search.base import Search
@@ -100,9 +101,10 @@ def test_the_order_of_searches_changes_no_result(
     assert {places[key]: rationale for key, rationale in shuffled.items()} == straight
 
 
-def never_enough(length: int) -> tuple[Context, Search]:
+def never_enough(length: int, first: int = 0) -> tuple[Context, Search]:
     """A greedy search that keeps as many tokens as there are, and so takes many rounds."""
-    context = Context(ids=tuple(range(length)), target_id=100, required=(length - 1,))
+    ids = tuple(range(first, first + length))
+    context = Context(ids=ids, target_id=100, required=(length - 1,))
     return context, greedy(context)
 
 
@@ -123,7 +125,7 @@ def test_searches_are_started_only_as_the_pool_has_room() -> None:
             yield (key, *never_enough(8))
 
     results = run(many(), RandomModel(ease=0))
-    with mock.patch.object(driver, "_POOL_TOKENS", 20):
+    with mock.patch.multiple(driver, _POOL_TOKENS=20, _LEAST_TOKENS=1):
         assert started == []  # nothing before the first result is asked for
         next(results)
         # The first round asks for one token a search: 20 of them fill the pool.
@@ -131,6 +133,78 @@ def test_searches_are_started_only_as_the_pool_has_room() -> None:
         for finished, _ in enumerate(islice(results, 60), start=2):
             assert len(started) - finished <= 20
         results.close()
+
+
+@pytest.mark.parametrize("length", [3, 12, 60])
+def test_of_300_equal_searches_the_first_ends_early(length: int) -> None:
+    """Streaming, without a clock: questions asked, and searches started, before each answer."""
+    started: list[int] = []
+    asked = 0
+
+    def many() -> Iterator[tuple[int, Context, Search]]:
+        for key in range(300):
+            started.append(key)
+            yield (key, *never_enough(length, first=key))
+
+    def count(questions: int) -> None:
+        nonlocal asked
+        asked += questions
+
+    scorer = RandomModel(ease=0)
+    at = [(key, asked, len(started)) for key, _ in run(many(), scorer, on_evaluations=count)]
+    assert [key for key, _, _ in at] == list(range(300)), "equal searches end in order"
+    assert at[0][1] <= 0.05 * asked
+    assert at[0][2] <= 0.05 * 300
+    # And so do the others: what is started is a part of what is done.
+    for answered, (_, _, begun) in enumerate(at):
+        assert begun <= 15 + 6 * answered
+
+
+def test_the_targets_of_a_text_are_started_together() -> None:
+    """What their contexts have in common is computed once, if it is asked for in one call."""
+    ids = tuple(range(200))
+
+    def search(context: Context) -> Search:
+        yield [context.everything]
+        return Rationale(len(context.ids), 999, (), sufficient=False, evaluations=1)
+
+    contexts = [Context(ids[:end], 999, required=(end - 1,)) for end in range(1, 200)]
+    scorer = RandomModel(ease=0)
+    assert len(list(run(((c.ids, c, search(c)) for c in contexts), scorer))) == 199
+    assert scorer.batches == [199]
+
+
+class Poisoned:
+    """A scorer that fails if it is asked about this id, whatever else it is asked."""
+
+    def __init__(self, id: int, error: Exception) -> None:
+        self.id, self.error = id, error
+        self.model = RandomModel(ease=0)
+
+    def score(self, queries: Sequence[Query]) -> list[Score]:
+        if any(context.ids[index] == self.id for context, kept in queries for index in kept):
+            raise self.error
+        return self.model.score(queries)
+
+
+def test_an_error_while_scoring_is_that_of_the_search_that_asked() -> None:
+    def caught(search: Search) -> Generator[list[Subset], list[Score], Rationale | str]:
+        try:
+            return (yield from search)
+        except RationalesError as error:
+            return str(error)
+
+    chosen = [never_enough(5, first=10 * key) for key in range(6)]
+    scorer = Poisoned(32, RationalesError("NaN"))  # the middle of the search 3
+    searches = ((key, context, caught(search)) for key, (context, search) in enumerate(chosen))
+    found = dict(run(searches, scorer))
+    assert found.pop(3) == "NaN"
+    expected = [(key, *never_enough(5, first=10 * key)) for key in found]
+    assert found == dict(run(expected, RandomModel(ease=0)))
+    # A search that does not catch it ends the run.
+    plain = [(key, *never_enough(5, first=10 * key)) for key in range(6)]
+    with pytest.raises(RationalesError, match="NaN"):
+        list(run(plain, scorer))
 
 
 def test_questions_without_a_token_fill_the_pool_too() -> None:
@@ -142,7 +216,7 @@ def test_questions_without_a_token_fill_the_pool_too() -> None:
             context = Context(ids=(), target_id=100)
             yield key, context, greedy(context)
 
-    with mock.patch.object(driver, "_POOL_TOKENS", 20):
+    with mock.patch.multiple(driver, _POOL_TOKENS=20, _LEAST_TOKENS=1):
         next(run(many(), RandomModel()))
     assert len(started) == 20
 

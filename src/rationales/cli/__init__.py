@@ -25,6 +25,7 @@ from rationales.cli import measure as measure_command
 from rationales.cli import model as model_commands
 from rationales.cli import translate as translate_command
 from rationales.cli.arguments import flag
+from rationales.cli.output import Ended
 from rationales.errors import OptionError, RationalesError
 
 app = typer.Typer(
@@ -81,7 +82,9 @@ def run(arguments: list[str]) -> int:
     """The exit code of a command line; see above."""
     try:
         code = _run(arguments)
-        if sys.stdout is not None:
+        if code == 141:
+            _forget_stdout()
+        elif sys.stdout is not None:
             sys.stdout.flush()  # now, while an error can still be told
         return code
     except BrokenPipeError:
@@ -96,11 +99,15 @@ def run(arguments: list[str]) -> int:
 def _run(arguments: list[str]) -> int:
     try:
         code = app(_expand(arguments), standalone_mode=False)
+        if code == 130:
+            return _say("interrupted", 130)
         return code if isinstance(code, int) else 0
     except OptionError as error:
         return _fail(error.named(flag))
     except RationalesError as error:
         return _fail(str(error))
+    except Ended as ended:
+        return _say(str(ended), ended.code)
     except typer.TyperException as error:
         message = getattr(error, "format_message", error.__str__)()
         # No arguments at all: what is raised then is the help text itself.
@@ -108,8 +115,8 @@ def _run(arguments: list[str]) -> int:
             typer.echo(message)
             return 2
         return _fail(f"{message} (see rationales --help)")
-    except (KeyboardInterrupt, typer.Abort) as error:
-        return _say(str(error) or "interrupted", 130)
+    except (KeyboardInterrupt, typer.Abort):
+        return _say("interrupted", 130)
 
 
 def _fail(message: str) -> int:
@@ -117,9 +124,10 @@ def _fail(message: str) -> int:
 
 
 def _say(message: str, code: int) -> int:
-    """The exit code, after a line on standard error that says why."""
+    """The exit code, after a line on standard error that says why, if there is one."""
     with suppress(OSError):  # nobody reads it
-        typer.echo(" ".join(message.split()), err=True)
+        if message:
+            typer.echo(" ".join(message.split()), err=True)
     return code
 
 

@@ -22,6 +22,17 @@ from rationales.rationale import Explanation
 FORMATS = ("table", "tsv", "json")
 
 
+class Ended(Exception):
+    """A command that is over, with an exit code, and in one line why, if that has to be said.
+
+    Typer has answers of its own to an interrupt and to a broken pipe; to this it has none.
+    """
+
+    def __init__(self, code: int, why: str = "") -> None:
+        super().__init__(why)
+        self.code = code
+
+
 class JsonFile:
     """Writes JSON to a file, which takes its name when it is whole.
 
@@ -122,35 +133,31 @@ class Output:
         traceback: TracebackType | None,
     ) -> None:
         if error is None:
-            if self._file is not None:
-                try:
+            try:
+                if self._file is not None:
                     self._file.finish()
-                except RationalesError as cannot:
-                    raise self._with_place(cannot) from cannot
+            except RationalesError as cannot:
+                raise self._with_place(cannot) from cannot
             if self._failed:
-                s = "" if self.answers == 1 else "s"
-                typer.echo(
-                    f"{len(self._failed)} of {self.answers} line{s} failed; "
-                    f"the first: {self._failed[0]}",
-                    err=True,
-                )
-                raise typer.Exit(3)
-            return
-        named = self._with_place(error)
-        if named is not error:
+                lines = "1 line" if self.answers == 1 else f"{self.answers:,} lines"
+                first = f"{len(self._failed):,} of {lines} failed; the first: {self._failed[0]}"
+                raise Ended(3, first)
+        elif (named := self._with_place(error)) is not error:
             raise named from error
 
     def _with_place(self, error: BaseException) -> BaseException:
-        """The error, with the place of what was finished, if it says that in words of its own."""
+        """The error, with the place of what was finished, if there is anything."""
         place = None if self._file is None else self._file.leave()
         if place is None:
             return error
         are = "answer is" if self.answers == 1 else "answers are"
         said = f"{self.answers:,} {are} in {place}"
-        if isinstance(error, KeyboardInterrupt):
-            return KeyboardInterrupt(f"interrupted: {said}")
         if isinstance(error, RationalesError):
             return RationalesError(f"{error}; {said}")
+        if isinstance(error, KeyboardInterrupt):
+            return Ended(130, f"interrupted: {said}")
+        if isinstance(error, Ended):
+            return Ended(error.code, said)
         typer.echo(said, err=True)
         return error
 
@@ -178,8 +185,8 @@ class Output:
                 self._show_table(answer, line)
             elif self._format == "tsv":
                 self._show_lines(answer, line)
-        except BrokenPipeError:
-            raise
+        except BrokenPipeError as error:
+            raise Ended(141) from error
         except OSError as error:
             raise RationalesError(
                 f"cannot write to standard output: {error.strerror or error}"

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import BinaryIO
 
 from rationales.cli.arguments import Asked, Texts
@@ -20,6 +21,7 @@ from rationales.errors import RationalesError, first_line
 from rationales.explainer import Explainer
 from rationales.jobs import Failure, Interrupted, Progress, Request
 from rationales.passage import check_unicode
+from rationales.rationale import Explanation
 
 Batch = Iterator[tuple[int | None, Request | Failure]]
 """Requests with the numbers of their lines, from 1; a text that is no line has none."""
@@ -40,7 +42,11 @@ def read_requests(source: Texts, question: Asked, example: str) -> Iterator[Batc
     if len(given) > 1:
         raise RationalesError("give one of a text, --file and --jsonl, not several")
     if source.jsonl is not None:
-        return _from_lines(source.jsonl, question)
+        lines = _Lines(source.jsonl)
+        first = lines.wait()
+        if first is None:
+            raise RationalesError("the JSON lines hold no text")
+        return lines.batches(first, question)
     options = question.options()
     if source.text is not None:
         text = source.text
@@ -60,111 +66,125 @@ def read_requests(source: Texts, question: Asked, example: str) -> Iterator[Batc
 def explain_all(explainer: Explainer, batches: Iterator[Batch], output: Output) -> None:
     """Answer all requests; an interrupt still puts out what is finished."""
     with Bar() as bar:
-        for batch in batches:
-            lines: deque[int | None] = deque()  # of the requests that have no answer yet
-
-            def requests(
-                batch: Batch = batch, lines: deque[int | None] = lines
-            ) -> Iterator[Request | Failure]:
-                for line, request in batch:
-                    lines.append(line)
-                    yield request
-
-            try:
-                for answer in explainer.explain_all(requests(), on_progress=_teller(bar, output)):
-                    line = lines.popleft()
-                    if isinstance(answer, Failure) and line is None:
-                        raise answer.error
+        try:
+            for batch in batches:
+                for line, answer in _answers(explainer, batch, _teller(bar, output)):
                     bar.stop()
                     output.write(answer, line)
-            except Interrupted as interrupted:
-                bar.stop()
-                for explanation in interrupted.explanations:
-                    output.write(explanation)
-                raise
+        except Interrupted as interrupted:
+            bar.stop()
+            for explanation in interrupted.explanations:
+                output.write(explanation)
+            raise
+
+
+def _answers(
+    explainer: Explainer, batch: Batch, tell: Callable[[Progress], None]
+) -> Iterator[tuple[int | None, Explanation | Failure]]:
+    """The answers to a batch with the numbers of their lines; what is no line fails for all."""
+    lines: deque[int | None] = deque()  # those begun and not yet answered
+
+    def requests() -> Iterator[Request | Failure]:
+        for line, request in batch:
+            lines.append(line)
+            yield request
+
+    for answer in explainer.explain_all(requests(), on_progress=tell):
+        line = lines.popleft()
+        if isinstance(answer, Failure) and line is None:
+            raise answer.error
+        yield line, answer
 
 
 def _open(path: str) -> BinaryIO:
     """The file, or standard input for ``-``, to be read as bytes."""
-    if path != "-":
-        return open(path, "rb")
-    if sys.stdin is None:
-        raise RationalesError("standard input is closed: give a text or a file")
     try:
-        # An object of its own: a thread that still waits for a line holds no lock at the end.
-        return open(sys.stdin.fileno(), "rb", closefd=False)
-    except io.UnsupportedOperation:  # something that stands in for it
-        return sys.stdin.buffer
+        if path != "-":
+            return open(path, "rb")
+        if sys.stdin is None:
+            raise RationalesError("standard input is closed: give a text or a file")
+        try:
+            # An object of its own: a thread that still waits for a line holds no lock at the end.
+            return open(sys.stdin.fileno(), "rb", closefd=False)
+        except io.UnsupportedOperation:  # something that stands in for it
+            return io.BytesIO(sys.stdin.buffer.read())
+    except OSError as error:
+        raise _cannot_read(path, error) from error
 
 
 def _read(path: str) -> str:
     """All of a file as text, less a byte order mark."""
     try:
-        with _open(path) as file:
-            return io.TextIOWrapper(file, encoding="utf-8-sig").read()
-    except (OSError, UnicodeDecodeError) as error:
+        with io.TextIOWrapper(_open(path), encoding="utf-8-sig") as file:
+            return file.read()
+    except OSError as error:
         raise _cannot_read(path, error) from error
+    except UnicodeDecodeError as error:
+        raise RationalesError(
+            f"cannot read {path}: it is not UTF-8 text ({error.reason})"
+        ) from error
 
 
-def _cannot_read(path: str, error: OSError | UnicodeDecodeError) -> RationalesError:
-    if isinstance(error, UnicodeDecodeError):
-        return RationalesError(f"cannot read {path}: it is not UTF-8 text ({error.reason})")
+def _cannot_read(path: str, error: OSError) -> RationalesError:
     return RationalesError(f"cannot read {path}: {error.strerror or error}")
 
 
-def _from_lines(path: str, question: Asked) -> Iterator[Batch]:
-    """One request a line, in batches; a thread reads ahead, so that a slow writer stops nobody."""
-    try:
-        file = _open(path)
-        is_whole = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    except io.UnsupportedOperation:
-        is_whole = True
-    except OSError as error:
-        raise _cannot_read(path, error) from error
-    ahead: queue.Queue[tuple[int, bytes] | OSError | None] = queue.Queue(_AHEAD)
+class _Lines:
+    """The lines of a file with their numbers, from 1, but for blank ones.
 
-    def read_ahead() -> None:
+    A thread reads ahead: so it is known whether a pipe has more to say, or is silent.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = _open(path)
+        self._ahead: queue.Queue[tuple[int, bytes] | OSError | None] = queue.Queue(_AHEAD)
         try:
-            for number, line in enumerate(file, start=1):
-                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-                if line.strip():
-                    ahead.put((number, line))
-            ahead.put(None)
+            is_whole = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        except io.UnsupportedOperation:
+            is_whole = True
+        self._patience = None if is_whole else _PATIENCE
+        threading.Thread(target=self._read_ahead, daemon=True).start()
+
+    def _read_ahead(self) -> None:
+        try:
+            with self._file as file:
+                for number, line in enumerate(file, start=1):
+                    line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                    if line.strip():
+                        self._ahead.put((number, line))
+            self._ahead.put(None)
         except OSError as error:
-            ahead.put(error)
+            self._ahead.put(error)
 
-    threading.Thread(target=read_ahead, daemon=True).start()
-
-    def take(patience: float | None = None) -> tuple[int, bytes] | None:
-        item = ahead.get(timeout=patience)
+    def wait(self, patience: float | None = None) -> tuple[int, bytes] | None:
+        """The next line; None if there is no other. ``queue.Empty`` if there is none yet."""
+        item = self._ahead.get(timeout=patience)
         if isinstance(item, OSError):
-            raise _cannot_read(path, item) from item
+            raise _cannot_read(self._path, item) from item
         return item
 
-    first = take()
-    if first is None:
-        raise RationalesError("the JSON lines hold no text")
-
-    def batches(item: tuple[int, bytes] | None) -> Iterator[Batch]:
-        is_silent = False
+    def batches(self, first: tuple[int, bytes], question: Asked) -> Iterator[Batch]:
+        """The requests of this line and all after it."""
+        item: tuple[int, bytes] | None = first
 
         def batch() -> Batch:
-            nonlocal item, is_silent
+            nonlocal item
             while item is not None:
                 number, line = item
                 yield number, _request(line, question)
-                try:
-                    item = take(None if is_whole else _PATIENCE)
-                except queue.Empty:
-                    is_silent = True
-                    return
+                item = self.wait(self._patience)
 
         while item is not None:
-            yield batch()
-            if is_silent:
-                item, is_silent = take(), False
+            yield _until_empty(batch())
+            # Silence, unless it was the end: whatever is said next begins another batch.
+            item = None if item is None else self.wait()
 
-    return batches(first)
+
+def _until_empty(batch: Batch) -> Batch:
+    """The batch up to where nothing more is there yet."""
+    with suppress(queue.Empty):
+        yield from batch
 
 
 def _request(line: bytes, question: Asked) -> Request | Failure:
@@ -172,7 +192,7 @@ def _request(line: bytes, question: Asked) -> Request | Failure:
     id = None
     try:
         try:
-            row = json.loads(line.decode())
+            row = json.loads(line.decode().rstrip())
         except UnicodeDecodeError as error:
             raise RationalesError(f"not UTF-8 text ({error.reason})") from error
         except json.JSONDecodeError as error:

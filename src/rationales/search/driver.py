@@ -22,15 +22,16 @@ Found = TypeVar("Found")
 _POOL_TOKENS = 16384
 """A round of questions holds at most about this many tokens: a few forward passes' worth."""
 
-_FIRST_TOKENS = 256
+_FIRST_TOKENS = 512
 """What the first rounds hold, so that the first answer comes early."""
 
-_GROWTH = 8
-"""A later round holds this fraction of all tokens asked so far: 1/8. An answer then comes soon
-compared with the time the run has taken, and few rounds of a long run are small ones."""
+_MORE_TOKENS = 64
+"""What each search that is finished adds to that. Small rounds keep the time between answers short,
+large ones share the fixed price of a forward pass: so a run has few of the small ones."""
 
-_LEAST_TOKENS = 32
-"""A search counts as at least this many tokens of a round: small questions do not start many."""
+_LEAST_TOKENS = 64
+"""A search counts as at least this many tokens of a round, about the fixed price of a forward pass:
+small questions alone do not start many searches."""
 
 
 @dataclass(eq=False)
@@ -67,15 +68,14 @@ def run(
     scorer = fresh(scorer)
     waiting = iter(searches)
     active: list[_Running[Key, Found]] = []  # in the order in which they were started
-    asked = 0
+    finished = 0
     try:
         while True:
-            room = min(_POOL_TOKENS, max(_FIRST_TOKENS, asked // _GROWTH))
+            room = min(_POOL_TOKENS, _FIRST_TOKENS + finished * _MORE_TOKENS)
             size = _fill(active, waiting, room)
             if not active:
                 return
             pool = active[:size]
-            asked += sum(running.tokens for running in pool)
             answers = _score(scorer, pool)
             if on_evaluations is not None:
                 on_evaluations(sum(len(running.wanted) for running in pool))
@@ -85,9 +85,10 @@ def run(
                         running.wanted = running.search.throw(answer)
                     else:
                         running.wanted = running.search.send(answer)
-                except StopIteration as finished:
+                except StopIteration as end:
                     active.remove(running)
-                    yield running.key, finished.value
+                    finished += 1
+                    yield running.key, end.value
     finally:
         # Left early, by an error or by the caller: no search stays suspended.
         for running in active:
@@ -127,22 +128,19 @@ def _score(
     scorer: SubsetScorer, pool: list[_Running[Key, Found]]
 ) -> list[list[Score] | RationalesError]:
     """The scores that each search asked for, or the error that its questions lead to."""
+    queries = [query for running in pool for query in running.queries]
     try:
-        scores = iter(_ask(scorer, [query for running in pool for query in running.queries]))
-        return [[next(scores) for _ in running.wanted] for running in pool]
+        scores = scorer.score(queries)
     except RationalesError as error:
         if len(pool) == 1:
             return [error]
-    # One at a time, so that only those fail whose questions fail.
-    return [answer for running in pool for answer in _score(scorer, [running])]
-
-
-def _ask(scorer: SubsetScorer, queries: list[Query]) -> list[Score]:
-    """One score for each query: a scorer that leaves some out would shift all the others."""
-    scores = scorer.score(queries)
+        # One at a time, so that only those fail whose own questions do.
+        return [answer for running in pool for answer in _score(scorer, [running])]
     if len(scores) != len(queries):
+        # Some left out would shift all the others.
         raise RationalesError(
             f"{type(scorer).__name__} was asked for {len(queries)} subsets and answered "
             f"{len(scores)}: a scorer must return one score for each"
         )
-    return scores
+    answers = iter(scores)
+    return [[next(answers) for _ in running.wanted] for running in pool]
