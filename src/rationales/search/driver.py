@@ -25,9 +25,9 @@ _POOL_TOKENS = 16384
 _FIRST_TOKENS = 512
 """What the first rounds hold, so that the first answer comes early."""
 
-_MORE_TOKENS = 64
-"""What each search that is finished adds to that. Small rounds keep the time between answers short,
-large ones share the fixed price of a forward pass: so a run has few of the small ones."""
+_GROWTH = 4
+"""Later rounds hold more, by this fraction of what finished searches have asked: 1/4. Small rounds
+keep the time between answers short, large ones share the fixed price of a forward pass."""
 
 _LEAST_TOKENS = 64
 """A search counts as at least this many tokens of a round, about the fixed price of a forward pass:
@@ -40,6 +40,8 @@ class _Running(Generic[Key, Found]):
     context: Context
     search: Generator[list[Subset], list[Score], Found]
     wanted: list[Subset]
+    asked: int = 0
+    """The tokens of all its questions so far."""
 
     @property
     def queries(self) -> list[Query]:
@@ -68,10 +70,10 @@ def run(
     scorer = fresh(scorer)
     waiting = iter(searches)
     active: list[_Running[Key, Found]] = []  # in the order in which they were started
-    finished = 0
+    finished = 0  # tokens that searches have asked which are finished
     try:
         while True:
-            room = min(_POOL_TOKENS, _FIRST_TOKENS + finished * _MORE_TOKENS)
+            room = min(_POOL_TOKENS, _FIRST_TOKENS + finished // _GROWTH)
             size = _fill(active, waiting, room)
             if not active:
                 return
@@ -80,6 +82,7 @@ def run(
             if on_evaluations is not None:
                 on_evaluations(sum(len(running.wanted) for running in pool))
             for running, answer in zip(pool, answers, strict=True):
+                running.asked += running.tokens
                 try:
                     if isinstance(answer, RationalesError):
                         running.wanted = running.search.throw(answer)
@@ -87,7 +90,7 @@ def run(
                         running.wanted = running.search.send(answer)
                 except StopIteration as end:
                     active.remove(running)
-                    finished += 1
+                    finished += running.asked
                     yield running.key, end.value
     finally:
         # Left early, by an error or by the caller: no search stays suspended.
