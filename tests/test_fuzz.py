@@ -173,7 +173,8 @@ def test_explain_answers_or_says_what_is_wrong(many: int) -> None:
 
 # --- the command line
 
-FILES = ("text.txt", "lines.jsonl", "missing.txt", ".", "out.json", "/dev/full", "sub/out.json")
+INPUTS = ("text.txt", "lines.jsonl", "missing.txt", ".")
+OUTPUTS = ("out.json", "text.txt", "lines.jsonl", ".", "sub/out.json", "/dev/full", "-")
 
 
 @st.composite
@@ -207,11 +208,14 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     if source in ("text", "both"):
         arguments.insert(draw(st.integers(1, len(arguments))), draw(texts))
     if source in ("file", "both"):
-        arguments += ["--file", draw(st.sampled_from([*FILES, "-"]))]
+        arguments += ["--file", draw(st.sampled_from([*INPUTS, "-"]))]
     if source == "jsonl":
-        arguments += ["--jsonl", draw(st.sampled_from(["lines.jsonl", "lines.jsonl", "-", *FILES]))]
+        arguments += [
+            "--jsonl",
+            draw(st.sampled_from(["lines.jsonl", "lines.jsonl", "-", *INPUTS])),
+        ]
     if draw(st.booleans()):
-        arguments += ["--json", draw(st.sampled_from([*FILES, "-"]))]
+        arguments += ["--json", draw(st.sampled_from(OUTPUTS))]
     if draw(st.booleans()):
         arguments += ["--format", draw(st.sampled_from(["table", "tsv", "json", "xml"]))]
     odd = [
