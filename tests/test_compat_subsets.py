@@ -223,7 +223,8 @@ def test_a_model_that_does_not_follow_the_mask_is_refused(monkeypatch):
     forward = deaf.model.forward
 
     def without_mask(*args, attention_mask=None, **rest):
-        flat = attention_mask if attention_mask.dim() == 2 else None
+        four = attention_mask is not None and attention_mask.dim() == 4
+        flat = None if four else attention_mask
         return forward(*args, attention_mask=flat, **rest)
 
     monkeypatch.setattr(deaf.model, "forward", without_mask)

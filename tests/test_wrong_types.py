@@ -16,7 +16,17 @@ from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
 import rationales
 from conftest import train_tokenizer
-from rationales import Context, Explainer, Options, RationalesError, Request, Score, TableScorer
+from rationales import (
+    Context,
+    Explainer,
+    Explanation,
+    Failure,
+    Options,
+    RationalesError,
+    Request,
+    Score,
+    TableScorer,
+)
 from rationales import models as named_models
 
 from tiny_models import build, build_translator
@@ -24,6 +34,16 @@ from tiny_models import build, build_translator
 TEXT = "The law of the land"
 CONTEXT = Context(ids=(3, 4), target_id=5, required=(1,))
 TABLE = TableScorer(lambda kept: Score(-1.0, 5))
+
+
+def failed(explainer: Explainer, request: Any) -> str:
+    """What is wrong with a request that stands between two good ones, which are explained."""
+    good = Request(TEXT, Options(target="last", max_size=1))
+    before, failure, after = explainer.explain_all([good, request, good])
+    assert isinstance(before, Explanation)
+    assert isinstance(after, Explanation)
+    assert isinstance(failure, Failure)
+    return str(failure.error)
 
 
 def refused(call: Callable[[], Any]) -> str:
@@ -227,20 +247,21 @@ def test_what_is_no_options_is_refused(tiny_explainer: Explainer, options: Any) 
     for call in (
         lambda: tiny_explainer.explain(TEXT, options),
         lambda: tiny_explainer.explain([], options),
-        lambda: list(tiny_explainer.explain_all([Request(TEXT, options)])),
         lambda: rationales.rationalize(CONTEXT, TABLE, options),
     ):
         assert refused(call).startswith("options must be Options(...), not ")
+    message = failed(tiny_explainer, Request(TEXT, options))
+    assert message.startswith("options must be Options(...), not ")
 
 
 @pytest.mark.parametrize("text", [None, 42, b"The law", ["The law"]])
 def test_the_text_of_a_request_is_checked(tiny_explainer: Explainer, text: Any) -> None:
-    message = refused(lambda: list(tiny_explainer.explain_all([Request(text)])))
+    message = failed(tiny_explainer, Request(text))
     assert message.startswith("the text of a request must be a str, not ")
 
 
 def test_what_is_no_request_is_refused(tiny_explainer: Explainer) -> None:
-    message = refused(lambda: list(tiny_explainer.explain_all([TEXT])))  # type: ignore[list-item]
+    message = failed(tiny_explainer, TEXT)
     assert message.startswith("give requests, as in Request(text), not 'The law")
 
 
@@ -249,9 +270,7 @@ def test_a_translator_is_as_careful() -> None:
     model = build_translator("marian", vocab_size=len(tokenizer))
     translator = rationales.load(model, tokenizer)
     assert "list of texts, not None" in refused(lambda: translator.explain(None))  # type: ignore[call-overload]
-    assert "must be a str, not 3" in refused(
-        lambda: list(translator.explain_all([Request(3)]))  # type: ignore[arg-type]
-    )
+    assert "must be a str, not 3" in failed(translator, Request(3))  # type: ignore[arg-type]
 
 
 # Scorers and contexts --------------------------------------------------------------------------

@@ -220,7 +220,7 @@ class Explainer:
                 try:
                     job = self._begin(request)
                 except RationalesError as error:
-                    jobs.append(Failure(error, request.id))
+                    jobs.append(Failure(error, getattr(request, "id", None)))
                     continue
                 jobs.append(job)
                 tell(total=len(job.targets))

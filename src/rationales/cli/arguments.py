@@ -166,8 +166,8 @@ class Searching:
         str | None,
         typer.Option(
             metavar="TEXT",
-            help="Enough is what makes the target more likely than this: why Tokyo, and not "
-            '" Osaka"? Its first token counts.',
+            help="Enough is what makes the target more likely than this: why she, and not "
+            '" he"? Its first token counts.',
             rich_help_panel=HOW,
         ),
     ] = None
