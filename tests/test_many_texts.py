@@ -308,6 +308,11 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(run, lines, tmp_path):
         assert path.is_symlink()
         assert len(path.read_text().splitlines()) == 2
     assert sorted(p.name for p in folder.iterdir()) == ["new.jsonl", "real.jsonl"]
+    loop = tmp_path / "loop.jsonl"
+    loop.symlink_to("loop.jsonl")
+    code, _, err = run("explain", "--jsonl", str(lines), "--json", str(loop))
+    assert code == 2
+    assert "leads back to itself" in err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

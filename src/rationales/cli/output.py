@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import sys
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -51,6 +52,8 @@ class JsonFile:
         try:
             if self._path.is_dir():
                 raise IsADirectoryError(21, "it is a folder")
+            if follow and self._path.is_symlink():
+                raise OSError(40, "the link leads back to itself")
             if self._path.exists() and not self._path.is_file():
                 self._file = FileIO(path, "w")  # a device or a named pipe
                 return
@@ -77,7 +80,8 @@ class JsonFile:
             self._whole += len(data)
         except BaseException as error:
             if self._partial is not None:
-                os.ftruncate(self._file.fileno(), self._whole)  # no half answers
+                with suppress(OSError):
+                    os.ftruncate(self._file.fileno(), self._whole)  # no half answers
             if isinstance(error, OSError):
                 raise self._cannot_write(error) from error
             raise
@@ -95,7 +99,8 @@ class JsonFile:
 
     def leave(self) -> Path | None:
         """Where the answers so far are, if the file will not be whole; nothing stays of none."""
-        self._file.close()
+        with suppress(OSError):
+            self._file.close()
         if self._partial is not None and not self._whole:
             self._partial.unlink(missing_ok=True)
         return self._partial if self._whole else None
@@ -115,7 +120,8 @@ class Output:
         self.several = texts.jsonl is not None
         self.answers = 0
         self._steps = printing.steps is not None
-        self._failed: list[str] = []
+        self._failed = 0
+        self._first_failure = ""
         self._format = _format(printing, self.several)
         path = None if printing.json_path == "-" else printing.json_path
         if self._format is not None and sys.stdout is None:
@@ -140,8 +146,8 @@ class Output:
                 raise self._with_place(cannot) from cannot
             if self._failed:
                 lines = "1 line" if self.answers == 1 else f"{self.answers:,} lines"
-                first = f"{len(self._failed):,} of {lines} failed; the first: {self._failed[0]}"
-                raise Ended(3, first)
+                first = f"the first: {self._first_failure}"
+                raise Ended(3, f"{self._failed:,} of {lines} failed; {first}")
         elif (named := self._with_place(error)) is not error:
             raise named from error
 
@@ -174,13 +180,14 @@ class Output:
             self._file.write(as_json + "\n")
         self.answers += 1
         if isinstance(answer, Failure):
-            self._failed.append(f"line {line}: {message}")
+            self._failed += 1
+            self._first_failure = self._first_failure or f"line {line}: {message}"
         try:
             if self._format == "json":
                 _print(as_json)
             elif isinstance(answer, Failure):
                 if self._format is not None:
-                    typer.echo(f"error: {self._failed[-1]}", err=True)
+                    typer.echo(f"error: line {line}: {message}", err=True)
             elif self._format == "table":
                 self._show_table(answer, line)
             elif self._format == "tsv":
@@ -208,7 +215,7 @@ class Output:
         from rationales.render.tsv import COLUMNS, lines
 
         which = f"{json.dumps(line)}\t{json.dumps(explanation.id)}\t" if self.several else ""
-        if self.answers - len(self._failed) == 1:
+        if self.answers - self._failed == 1:
             _print("\t".join((*(("line", "id") if self.several else ()), *COLUMNS)))
         for each in lines(explanation):
             _print(which + each)
