@@ -398,7 +398,7 @@ def test_several_texts_in_every_format(run, lines):
 
 
 def test_a_pager_that_is_quit_is_no_error(lines, tiny_folder):
-    lines.write_bytes((GOOD + b"\n") * 300)
+    lines.write_bytes((GOOD + b"\n") * 40)
     for format in cli.output.FORMATS:
         command = (
             f"'{sys.executable}' -m rationales explain --jsonl '{lines}' "
