@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -21,6 +22,10 @@ from rationales import Explainer, cli
 from rationales.scoring.causal import CausalScorer
 
 from tiny_models import build
+
+# How long an example takes says nothing: machines are busy, and the first text of all is slow.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 # Two threads on busy cores wait for each other longer than a tiny model computes.
 torch.set_num_threads(1)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import train_tokenizer
@@ -38,11 +38,7 @@ def many(request: pytest.FixtureRequest) -> int:
 
 
 def try_many(examples: int) -> Callable[[Any], Any]:
-    return settings(
-        max_examples=examples,
-        deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
+    return settings(max_examples=examples)
 
 
 ODD_TEXTS = (
