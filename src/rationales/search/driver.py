@@ -33,6 +33,10 @@ _LEAST_TOKENS = 64
 """A search counts as at least this many tokens of a round, about the fixed price of a forward pass:
 small questions alone do not start many searches."""
 
+_AHEAD = 4
+"""A search begins with single questions, and then asks many: it counts as if it had asked for each
+token of its context in a subset of this size."""
+
 
 @dataclass(eq=False)
 class _Running(Generic[Key, Found]):
@@ -116,13 +120,14 @@ def _fill(
         running = active[size]
         size += 1
         ids = running.context.ids
-        whole = len(running.wanted) == 1 and running.wanted[0] == running.context.everything
+        is_single = len(running.wanted) == 1
+        whole = is_single and running.wanted[0] == running.context.everything
         if whole and before is not None and before == ids[: len(before)] != ids:
             # Another target of the same text: what the two have in common is computed once, if
             # both are asked for in one round.
             tokens += len(ids) - len(before)
         else:
-            tokens += max(_LEAST_TOKENS, running.tokens)
+            tokens += max(_LEAST_TOKENS, running.tokens, is_single * _AHEAD * len(ids))
         before = ids if whole else None
     return size
 
