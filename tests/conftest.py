@@ -24,7 +24,9 @@ from rationales.scoring.causal import CausalScorer
 from tiny_models import build
 
 # How long an example takes says nothing: machines are busy, and the first text of all is slow.
-settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The suite tries the same examples each time; --long tries others.
+settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("suite", settings.get_profile("long"), derandomize=True)
 settings.load_profile("suite")
 
 # Two threads on busy cores wait for each other longer than a tiny model computes.
@@ -35,6 +37,11 @@ BOS, EOS = "<s>", "</s>"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests that take minutes, too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--long"):
+        settings.load_profile("long")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

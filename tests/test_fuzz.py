@@ -169,6 +169,11 @@ def test_explain_answers_or_says_what_is_wrong(many: int) -> None:
 
 # --- the command line
 
+
+def as_bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
 INPUTS = ("text.txt", "lines.jsonl", "missing.txt", ".")
 OUTPUTS = ("out.json", "text.txt", "lines.jsonl", ".", "sub/out.json", "/dev/full", "-")
 
@@ -236,7 +241,7 @@ def test_the_command_line_ends_with_a_code_and_no_traceback(
     codes: dict[int, int] = {}
 
     @try_many(60 * many)
-    @given(command_lines(), lines_of_json(), st.one_of(texts.map(str.encode), st.binary()))
+    @given(command_lines(), lines_of_json(), st.one_of(texts.map(as_bytes), st.binary()))
     def ask(arguments: list[str], lines: bytes, stdin: bytes) -> None:
         (tmp_path / "text.txt").write_bytes(stdin)
         (tmp_path / "lines.jsonl").write_bytes(lines)
