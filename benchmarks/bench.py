@@ -10,8 +10,7 @@ FOLDER/lines.jsonl, and a run that was stopped goes on from there when it is sta
 The published algorithm explains one target after another. The package explains all targets of (a)
 and of (b) in one call, as a user would; its time is shared out equally. In (c) it is given one
 target at a time too. In (a) and (b) its calls come in the middle of the published algorithm's, so
-that neither has the machine at a better time of day. Each call begins with a scorer that has
-stored nothing.
+that neither has the machine at a better time of day. Nothing is stored from one call to the next.
 
 Peers run in their own environment (``peers.py``), on items written here and read back:
 
@@ -127,19 +126,6 @@ class Bench:
             max_steps=max_steps,
         )
 
-    def empty_scorer(self) -> None:
-        """Load everything but the weights again.
-
-        A scorer keeps what it has computed for later calls. Without this, each method would be
-        served what the one before it has paid for.
-        """
-        base, tokenizer = self.models.whole, self.explainer.tokenizer
-        # The packaged adapter goes by its name; without one, "none" says so.
-        adapter = self.arguments.adapter or self.explainer.adapter or "none"
-        del self.explainer, self.models
-        self.explainer = rationales.load(base, tokenizer, adapter=adapter)
-        self.models = Models(self.explainer.scorer)
-
     def run_ours(self, items: list[Item], method: str, **changes: object) -> None:
         """All items in one call; what it took is shared out equally."""
         if not items or all(self.done("run", method, item.id) for item in items):
@@ -150,15 +136,17 @@ class Bench:
             print(f"{method} is left out: {error}", flush=True)
             return
         requests = [Request(text, options.change(**which)) for text, which in _asked(items)]
-        self.empty_scorer()
         with counted_tokens(self.models) as tokens:
             started = time.perf_counter()
-            explanations = list(self.explainer.explain_all(requests))
+            answers = list(self.explainer.explain_all(requests))
             seconds = (time.perf_counter() - started) / len(items)
         each = sum(tokens) / len(items)
+        for answer in answers:
+            if isinstance(answer, rationales.Failure):
+                raise answer.error
         found = {
             (tuple(token.id for token in explanation.tokens), rationale.target): rationale
-            for explanation in explanations
+            for explanation in answers
             for rationale in explanation
         }
         for item in items:

@@ -15,7 +15,7 @@ import torch
 from rationales.context import Context
 from rationales.errors import RationalesError, first_line
 from rationales.scoring import positions
-from rationales.scoring.guard import LOCK, at_rest
+from rationales.scoring.guard import at_rest
 from rationales.scoring.logits import (
     DEFAULT_BATCH_TOKENS,
     LOGITS_AT_ONCE,
@@ -64,8 +64,7 @@ class CausalScorer(ModelScorer):
     ) -> None:
         super().__init__(model, batch_tokens)
         self.max_positions = positions.max_positions(model)
-        with LOCK:
-            self._next_token = positions.NextToken(model)
+        self._next_token = positions.NextToken(model)
         self._window = positions.window(model)
         self._rope_switch = positions.rope_switch(model)
         self._tested = positions.tested_length(model)

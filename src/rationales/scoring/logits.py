@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,21 +69,16 @@ class ModelScorer(ABC):
 
     def score(self, queries: Sequence[Query]) -> list[Score]:
         """One score for each query, in order; as many forward passes as the token budget asks."""
-        with self._with_model():
-            return self._score(queries)
-
-    @contextmanager
-    def _with_model(self) -> Iterator[None]:
-        """Within it, the model is at rest, and what is stored is of the model as it is."""
         with at_rest(self.model):
             now = signature(self.model)
             if not self._in_run or now != self._signature:
                 self._signature = now
                 self._new_store()
-            yield
+            return self._score(queries)
 
     @abstractmethod
-    def _score(self, queries: Sequence[Query]) -> list[Score]: ...
+    def _score(self, queries: Sequence[Query]) -> list[Score]:
+        """The scores, by a model that is at rest, from states of the model as it is."""
 
     @abstractmethod
     def _new_store(self) -> None:
