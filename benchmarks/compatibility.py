@@ -25,7 +25,7 @@ import rationales
 from rationales.compat.text import pack, read_text
 from rationales.context import causal_context
 from rationales.data import data_file
-from rationales.experiments.templates import Example, examples
+from rationales.experiments.language.templates import Example, examples
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.causal import CausalScorer
 

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 import rationales
 from rationales.compat.text import read_text
 from rationales.data import data_file
-from rationales.passage import encode
+from rationales.text import encode
 
 PASSAGES = 20
 TEXT_TOKENS = 64

@@ -38,7 +38,7 @@ from rationales.compat.subsets import DISTRIBUTIONS, mixture, uniform_length
 from rationales.compat.text import pack, read_text
 from rationales.compat.wikitext import detokenise, is_tokenised
 from rationales.errors import RationalesError
-from rationales.passage import prefix_ids
+from rationales.text import prefix_ids
 
 from tiny_models import build
 

@@ -17,8 +17,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from rationales import default_model, model_files
 from rationales.errors import RationalesError
+from rationales.models import default as default_model
+from rationales.models import files as model_files
 
 CONTENT = b"GGUF, for the purpose of these tests"
 WHEEL = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -349,7 +350,7 @@ def test_progress_rises_to_one_over_all_stages(cache, gguf, monkeypatch):
 PROCESS = """
 import sys, time
 from pathlib import Path
-from rationales import default_model
+from rationales.models import default as default_model
 
 def convert(gguf, into, report):
     with open(sys.argv[2], "a") as counter:

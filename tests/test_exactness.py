@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 import torch
 
-from rationales import Context, Explainer, Rationale, default_model, rationalize
+from rationales import Context, Explainer, Rationale, rationalize
 from rationales.context import causal_context
+from rationales.models import default as default_model
 from rationales.scoring import positions
 from rationales.scoring.causal import CausalScorer
 from rationales.scoring.protocol import Query, Score

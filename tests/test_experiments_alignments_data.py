@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rationales.errors import RationalesError
-from rationales.experiments import alignments_data as alignments
-from rationales.experiments.detokenization import detokenize
+from rationales.experiments.translation import alignments_data as alignments
+from rationales.experiments.translation.detokenization import detokenize
 
 HERE = os.environ.get("RATIONALES_DATA", "")
 real_data = pytest.mark.skipif(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rationales.errors import RationalesError
-from rationales.experiments import annotations, templates
+from rationales.experiments.language import annotations, templates
 
 HERE = os.environ.get("RATIONALES_DATA", "")
 real_data = pytest.mark.skipif(

@@ -16,11 +16,12 @@ from rationales.cli import run as cli
 from rationales.compat.adapter import WEIGHTS
 from rationales.context import Context
 from rationales.errors import RationalesError
-from rationales.experiments import agreement, efficiency, lambada, report, tables
+from rationales.experiments import report, tables
 from rationales.experiments.contestants import contestants
+from rationales.experiments.language import agreement, efficiency, lambada
+from rationales.experiments.language.templates import Example
 from rationales.experiments.lines import Lines
 from rationales.experiments.runner import KEY
-from rationales.experiments.templates import Example
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.causal import CausalScorer
 

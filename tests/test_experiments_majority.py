@@ -17,9 +17,9 @@ from rationales.compat.rows import generator
 from rationales.compat.subsets import mixture, uniform
 from rationales.data import data_file
 from rationales.errors import MissingExtraError, RationalesError
-from rationales.experiments import majority
 from rationales.experiments.folder import ExperimentFolder
-from rationales.experiments.majority_language import (
+from rationales.experiments.toys import majority
+from rationales.experiments.toys.majority_language import (
     BEGIN,
     END,
     EQUALS,
@@ -31,7 +31,7 @@ from rationales.experiments.majority_language import (
     line_logprobs,
     perplexity,
 )
-from rationales.experiments.training import Schedule, Task, _batch, trained
+from rationales.experiments.toys.training import Schedule, Task, _batch, trained
 from rationales.scoring.causal import CausalScorer
 
 SCHEDULE = Schedule(steps=6, batch=8, learning_rate=1e-2, warmup=2, checkpoint_every=2)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rationales.errors import RationalesError
-from rationales.experiments import parallel
-from rationales.experiments.parallel import Pair
+from rationales.experiments.translation import pairs as parallel
+from rationales.experiments.translation.pairs import Pair
 
 HERE = os.environ.get("RATIONALES_DATA", "")
 real_data = pytest.mark.skipif(

@@ -12,8 +12,8 @@ from rationales import Explainer, Options, TableScorer
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.experiments.contestants import LABELS, Rankings, contestants
+from rationales.experiments.language.optima import find_optima, optimum
 from rationales.experiments.lines import Lines, Pace, seconds_in
-from rationales.experiments.optima import find_optima, optimum
 from rationales.experiments.runner import KEY, Endless, Task, find_rationales
 from rationales.ranking import RankingOptions, make_ranker
 from rationales.scoring.protocol import Score

@@ -14,16 +14,17 @@ from rationales import models
 from rationales.cli import experiment as commands
 from rationales.cli import run as cli
 from rationales.errors import RationalesError
-from rationales.experiments import alignments, distractors, sentences, tables, translation_record
-from rationales.experiments.alignments import Words
-from rationales.experiments.alignments_data import AlignedPair, read_folder
+from rationales.experiments import tables, translation_record
 from rationales.experiments.contestants import OF_TRANSLATIONS, contestants
-from rationales.experiments.detokenization import detokenize
 from rationales.experiments.lines import Lines
 from rationales.experiments.pieces import load_pieces, train_pieces
 from rationales.experiments.runner import KEY, SOURCE
-from rationales.experiments.sentences import Sentence
-from rationales.experiments.translation import Shape, build
+from rationales.experiments.translation import alignments, distractors, sentences
+from rationales.experiments.translation.alignments import Words
+from rationales.experiments.translation.alignments_data import AlignedPair, read_folder
+from rationales.experiments.translation.detokenization import detokenize
+from rationales.experiments.translation.sentences import Sentence
+from rationales.experiments.translation_model import Shape, build
 from rationales.metrics import Seam
 from rationales.ranking import RankingOptions, make_ranker
 from rationales.translator import Translator

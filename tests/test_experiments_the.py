@@ -12,8 +12,8 @@ import typer
 
 from rationales.cli import experiment as commands
 from rationales.errors import RationalesError
-from rationales.experiments import the
-from rationales.experiments.training import Schedule
+from rationales.experiments.toys import repetition as the
+from rationales.experiments.toys.training import Schedule
 
 TOY = the.Settings(
     vocabulary=300,

@@ -14,10 +14,12 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from rationales import cli, models
 from rationales.compat import run as run_module
 from rationales.errors import MissingExtraError, RationalesError
-from rationales.experiments import bleu, parallel, translation, translation_record
+from rationales.experiments import bleu, translation_record
+from rationales.experiments import translation_model as translation
 from rationales.experiments.batches import NO_TARGET, Batches
 from rationales.experiments.pieces import load_pieces, train_pieces
-from rationales.experiments.translation import Shape, TrainSettings, TuneSettings
+from rationales.experiments.translation import pairs as parallel
+from rationales.experiments.translation_model import Shape, TrainSettings, TuneSettings
 from rationales.experiments.translation_training import Learning, Listener
 
 NUMBERS = ["un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix"]

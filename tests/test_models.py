@@ -28,9 +28,11 @@ from transformers import (
     T5Config,
 )
 
-from rationales import default_model, model_files, models
-from rationales import hub as hub_module
+from rationales import models
 from rationales.errors import RationalesError
+from rationales.models import default as default_model
+from rationales.models import files as model_files
+from rationales.models import hub as hub_module
 from rationales.models import list_models, load_model, model_path
 
 WORDS = ["<unk>", "the", "cat", "sat", "on", "a", "mat", "and", "then", "it", "slept", "."]

@@ -41,7 +41,7 @@ from rationales import (
     Token,
     rationalize,
 )
-from rationales.rationale import read_explanations
+from rationales.result import read_explanations
 
 WORDS = ("The", " Supreme", " Court", " on", " Tues", "day", " ruled")
 TOKENS = tuple(Token(index, 500 + index, text) for index, text in enumerate(WORDS))

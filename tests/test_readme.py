@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import rationales
-from rationales import default_model
 from rationales.methods import METHODS
+from rationales.models import default as default_model
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

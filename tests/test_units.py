@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from rationales.context import Token
 from rationales.errors import RationalesError
 from rationales.options import Options
-from rationales.passage import Passage, encode
+from rationales.text import Passage, encode
 from rationales.units import HELD_TOGETHER, LONGEST, Unit, group
 
 

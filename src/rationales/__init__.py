@@ -16,7 +16,7 @@ from rationales.explainer import Explainer, load, rationalize
 from rationales.jobs import Failure, Interrupted, Progress, Request
 from rationales.methods import METHODS
 from rationales.options import Options
-from rationales.rationale import Candidate, Explanation, Rationale, Step
+from rationales.result import Candidate, Explanation, Rationale, Step
 from rationales.scoring.blackbox import BlackBoxScorer
 from rationales.scoring.protocol import Score, SubsetScorer
 from rationales.scoring.table import TableScorer

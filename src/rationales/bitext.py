@@ -15,8 +15,8 @@ from typing import Any, Literal
 from rationales.context import Token
 from rationales.errors import OptionError, RationalesError
 from rationales.options import Options
-from rationales.passage import Passage, Tokenizer, check_unicode, make_tokens, token_ids
 from rationales.scoring.guard import LOCK
+from rationales.text import Passage, Tokenizer, check_unicode, make_tokens, token_ids
 
 _SIDES: tuple[Literal["source", "target"], ...] = ("source", "target", "target")
 

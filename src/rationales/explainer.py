@@ -26,10 +26,14 @@ from rationales.context import Context, Subset
 from rationales.errors import OptionError, RationalesError
 from rationales.jobs import Failure, Interrupted, Job, Progress, Request
 from rationales.methods import BASELINES, Means, make_search
-from rationales.model_files import check_vocabulary, embedded
+from rationales.models.files import check_vocabulary, embedded
 from rationales.option_rules import check_input
 from rationales.options import Options
-from rationales.passage import (
+from rationales.result import Explanation, Rationale, Step
+from rationales.scoring.protocol import Score, SubsetScorer
+from rationales.scoring.span import SpanScorer
+from rationales.search.driver import run
+from rationales.text import (
     Passage,
     Tokenizer,
     alternative_id,
@@ -39,16 +43,12 @@ from rationales.passage import (
     make_tokens,
     token_text,
 )
-from rationales.rationale import Explanation, Rationale, Step
-from rationales.scoring.protocol import Score, SubsetScorer
-from rationales.scoring.span import SpanScorer
-from rationales.search.driver import run
 from rationales.units import group
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rationales.model_files import Kind
+    from rationales.models.files import Kind
     from rationales.ranking import Ranker
 
 DEFAULT_ADAPTER = "smollm2-135m-instruct-compat"

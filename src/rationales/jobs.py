@@ -10,9 +10,9 @@ from rationales.context import Context, Subset
 from rationales.errors import RationalesError
 from rationales.methods import Means, make_search
 from rationales.options import Options
-from rationales.passage import Passage
-from rationales.rationale import Explanation, Rationale
+from rationales.result import Explanation, Rationale
 from rationales.scoring.protocol import Score
+from rationales.text import Passage
 
 
 @dataclass(frozen=True)

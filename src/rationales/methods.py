@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rationales.context import Context, Subset
 from rationales.errors import RationalesError
-from rationales.rationale import Step
+from rationales.result import Step
 from rationales.search.base import Search
 from rationales.search.beam import beam
 from rationales.search.combined import coarse_to_fine, disjoint
@@ -26,7 +26,7 @@ from rationales.search.soft import soft
 if TYPE_CHECKING:
     from rationales.options import Options
     from rationales.ranking import Ranker
-    from rationales.rationale import Rationale
+    from rationales.result import Rationale
 
 SEARCHES = {
     "greedy": "add the token that helps most, until the target is the model's first choice",

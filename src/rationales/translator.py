@@ -13,10 +13,10 @@ from rationales.bitext import decoder_start, encode_source, make_pair, translati
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.explainer import Explainer, end_ids
-from rationales.model_files import Kind
+from rationales.models.files import Kind
 from rationales.options import Options
-from rationales.passage import Passage, find_targets
 from rationales.scoring.protocol import fresh
+from rationales.text import Passage, find_targets
 
 
 class Translator(Explainer):

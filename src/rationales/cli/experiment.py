@@ -58,7 +58,7 @@ _Exhaustive = Annotated[
 @app.command("majority", epilog="Example: rationales experiment majority --out runs/majority")
 def majority(out: Out, seed: Seed = 0, overwrite: Overwrite = False) -> None:
     """Calibration on the majority language, with and without word dropout (fifteen minutes)."""
-    from rationales.experiments import majority as experiment
+    from rationales.experiments.toys import majority as experiment
 
     with Bar() as bar:
         results = experiment.run(
@@ -78,7 +78,7 @@ def the(
     overwrite: Overwrite = False,
 ) -> None:
     """How probable "the" is after "the" alone, before and after fine-tuning (fifteen minutes)."""
-    from rationales.experiments import the as experiment
+    from rationales.experiments.toys import repetition as experiment
 
     with Bar() as bar:
         results = experiment.run(
@@ -102,7 +102,7 @@ def agreement(
     overwrite: Overwrite = False,
 ) -> None:
     """Long-range agreement: antecedents and distractors, every method, with and without adapter."""
-    from rationales.experiments import agreement as experiment
+    from rationales.experiments.language import agreement as experiment
 
     if exhaustive and exhaustive_size < 1:
         raise RationalesError("exhaustive-size must be at least 1: or give --no-exhaustive")
@@ -130,7 +130,7 @@ def lambada(
     overwrite: Overwrite = False,
 ) -> None:
     """Annotated Lambada: rationales against the words that people needed, every method."""
-    from rationales.experiments import lambada as experiment
+    from rationales.experiments.language import lambada as experiment
 
     settings = experiment.Settings(limit, method_names(methods), seed, ig_steps, max_size or None)
     run_experiment(experiment, out, settings, model, overwrite, adapter=adapter)
@@ -153,7 +153,7 @@ def efficiency(
     overwrite: Overwrite = False,
 ) -> None:
     """What a rationale costs in seconds and tokens, and how that grows with the context."""
-    from rationales.experiments import efficiency as experiment
+    from rationales.experiments.language import efficiency as experiment
 
     settings = experiment.Settings(limit, method_names(methods), seed, exhaustive_size)
     run_experiment(experiment, out, settings, model, overwrite, adapter=adapter)
@@ -238,8 +238,8 @@ def everything(
 
 def _check_data(names: list[str]) -> None:
     """Raise if a data file is missing that one of these experiments needs: before they run."""
-    from rationales.experiments import agreement, efficiency, lambada
-    from rationales.experiments.the import WIKITEXT
+    from rationales.experiments.language import agreement, efficiency, lambada
+    from rationales.experiments.toys.repetition import WIKITEXT
 
     needed = {
         "the": (WIKITEXT,),
@@ -253,7 +253,7 @@ def _check_data(names: list[str]) -> None:
 
 def _lacking(name: str, translator: str | None, methods: str | None) -> str:
     """What an experiment on translation lacks, data or a model; nothing if it has all."""
-    from rationales.experiments import alignments, distractors
+    from rationales.experiments.translation import alignments, distractors
     from rationales.models import packaged_translator
 
     try:

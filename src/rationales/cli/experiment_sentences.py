@@ -39,7 +39,7 @@ def distractors(
     overwrite: Overwrite = False,
 ) -> None:
     """Two sentences translated as one: do rationales stay with their own sentence?"""
-    from rationales.experiments import distractors as experiment
+    from rationales.experiments.translation import distractors as experiment
 
     settings = experiment.Settings(limit, method_names(methods), seed, ig_steps, max_size or None)
     run_experiment(experiment, out, settings, model, overwrite, kind="seq2seq")
@@ -74,7 +74,7 @@ def alignments(
     overwrite: Overwrite = False,
 ) -> None:
     """Gold word alignments: are a rationale's source words those that people align?"""
-    from rationales.experiments import alignments as experiment
+    from rationales.experiments.translation import alignments as experiment
 
     settings = experiment.Settings(
         limit, method_names(methods), seed, ig_steps, max_size or None, format

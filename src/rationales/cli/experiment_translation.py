@@ -63,7 +63,7 @@ def train(
     overwrite: Overwrite = False,
 ) -> None:
     """Train a French–English model from scratch (90 minutes), and measure its BLEU."""
-    from rationales.experiments import translation
+    from rationales.experiments import translation_model as translation
 
     learning = _learning(90, minutes, steps, batch_tokens, learning_rate, warmup, dtype)
     settings = translation.TrainSettings(seed=seed, learning=learning)
@@ -95,7 +95,7 @@ def tune(
     overwrite: Overwrite = False,
 ) -> None:
     """Fine-tune it for compatibility with word dropout (30 minutes); BLEU before and after."""
-    from rationales.experiments import translation
+    from rationales.experiments import translation_model as translation
 
     learning = _learning(30, minutes, steps, batch_tokens, learning_rate, warmup, dtype)
     settings = translation.TuneSettings(seed=seed, learning=learning)
@@ -152,7 +152,7 @@ def _learning(
 
 def _run(run: Callable[[Listener], dict[str, Any]], out: Path) -> None:
     """Run a training and print what came of it; say how to go on if it is interrupted."""
-    from rationales.experiments.translation import report
+    from rationales.experiments.translation_model import report
     from rationales.experiments.translation_training import Listener
 
     with Bar() as bar:

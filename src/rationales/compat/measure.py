@@ -22,8 +22,8 @@ from typing import Any
 from rationales.compat.text import pack
 from rationales.context import Context
 from rationales.errors import RationalesError
-from rationales.passage import Tokenizer
 from rationales.scoring.protocol import Query, SubsetScorer
+from rationales.text import Tokenizer
 
 DISTANCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _AT_ONCE = 256

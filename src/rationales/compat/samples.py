@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from rationales.compat.rows import generator
-from rationales.passage import Tokenizer, prefix_ids
 from rationales.scoring import positions
+from rationales.text import Tokenizer, prefix_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -20,8 +20,8 @@ from rationales.compat.adapter import WEIGHTS
 from rationales.compat.options import TrainOptions
 from rationales.compat.rows import generator
 from rationales.errors import RationalesError, first_line
-from rationales.model_files import save_model
-from rationales.passage import Tokenizer
+from rationales.models.files import save_model
+from rationales.text import Tokenizer
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -18,7 +18,7 @@ import torch
 
 from rationales.compat.wikitext import detokenise, is_tokenised
 from rationales.errors import RationalesError
-from rationales.passage import Tokenizer, prefix_ids
+from rationales.text import Tokenizer, prefix_ids
 
 _SENTENCE_END = re.compile(r"""(?<=[.!?…])["'”’)\]]*\s+(?=\S)|(?<=[。！？])""")
 _TOKENIZER_BATCH = 4096

@@ -30,10 +30,10 @@ from rationales.compat.rows import Rows
 from rationales.compat.run import RunFolder
 from rationales.compat.samples import sample_rows
 from rationales.compat.text import TextFile, pack, read_text
-from rationales.default_model import DEFAULT_MODEL, Progress
 from rationales.errors import RationalesError
 from rationales.models import LoadedModel, check_bfloat16, is_default, load_model
-from rationales.passage import prefix_ids
+from rationales.models.default import DEFAULT_MODEL, Progress
+from rationales.text import prefix_ids
 
 __all__ = ["StepReport", "TrainOptions", "TrainResult", "TrainingInterrupted", "train"]
 

@@ -15,7 +15,7 @@ from rationales.experiments.contestants import Method, Rankings
 from rationales.experiments.lines import Line, Lines, Pace, Progress
 from rationales.explainer import Explainer
 from rationales.methods import Means, make_search
-from rationales.rationale import Rationale
+from rationales.result import Rationale
 from rationales.scoring.protocol import Query, Score, SubsetScorer, fresh
 from rationales.search.base import Search, required_size
 from rationales.search.driver import run

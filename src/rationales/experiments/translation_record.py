@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 
 from rationales.data import sha256
 from rationales.errors import RationalesError, first_line
-from rationales.experiments.parallel import HELD_OUT, Pair, read_pairs, split
+from rationales.experiments.translation.pairs import HELD_OUT, Pair, read_pairs, split
 from rationales.explainer import Explainer
 from rationales.models import DEFAULT_TRANSLATOR, packaged_translator
 

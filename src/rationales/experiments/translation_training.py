@@ -24,8 +24,8 @@ from rationales.compat.seq2seq import Seq2SeqPass, WordDropout
 from rationales.errors import RationalesError
 from rationales.experiments import bleu
 from rationales.experiments.batches import NO_TARGET, Batches, PairBatch
-from rationales.experiments.parallel import Pair, Split
-from rationales.experiments.training import Progress, inverse_square_root, learn
+from rationales.experiments.toys.training import Progress, inverse_square_root, learn
+from rationales.experiments.translation.pairs import Pair, Split
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

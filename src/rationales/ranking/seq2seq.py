@@ -25,7 +25,7 @@ from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.ranking.inside import as_list, eager_attention, frozen, input_device
 from rationales.ranking.protocol import Ranker
-from rationales.scoring.places import last_only, logits_of
+from rationales.scoring.hooks import last_only, logits_of
 
 _TOGETHER = 12
 """Targets of a run: a backward pass goes over the whole of it, whatever the target needs."""

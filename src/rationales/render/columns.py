@@ -14,7 +14,6 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from rationales.rationale import Explanation, Rationale, Step
 from rationales.render.marks import (
     FAINT,
     label,
@@ -24,6 +23,7 @@ from rationales.render.marks import (
     target,
     verdict,
 )
+from rationales.result import Explanation, Rationale, Step
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rationales.rationale import Explanation
 from rationales.render.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, make_panels
+from rationales.result import Explanation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from rationales.context import Token
-from rationales.rationale import Rationale
+from rationales.result import Rationale
 
 KEPT = "bold #000000 on #ffd75f"
 DROPPED = "#8a8a8a"

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rationales.context import Token
-from rationales.rationale import Explanation, Rationale
 from rationales.render.columns import leading, shown
 from rationales.render.marks import CELL, DROPPED, label
+from rationales.result import Explanation, Rationale
 
 _LEAST_BESIDE = 16
 """Characters that the words of the translation need beside the matrix, at least."""

@@ -8,7 +8,6 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from rationales.rationale import Candidate, Rationale, Step
 from rationales.render.columns import first_choice
 from rationales.render.marks import (
     FAINT,
@@ -18,6 +17,7 @@ from rationales.render.marks import (
     shortened,
     verdict_style,
 )
+from rationales.result import Candidate, Rationale, Step
 
 _PADDING = 2
 _PROBABILITY = 7 + _PADDING

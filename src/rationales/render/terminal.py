@@ -7,7 +7,6 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rationales.rationale import Explanation
 from rationales.render.columns import leading, shown
 from rationales.render.marks import (
     BRACKETS,
@@ -26,6 +25,7 @@ from rationales.render.marks import (
     marks_of,
     visible,
 )
+from rationales.result import Explanation
 
 
 def show(explanation: Explanation, *, steps: bool = False, console: Console | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from rationales.rationale import Explanation
+from rationales.result import Explanation
 
 COLUMNS = ("target", "target_text", "size", "sufficient", "predicted", "indices", "rationale")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rationales.errors import RationalesError, given
-from rationales.rationale import ROUNDING
+from rationales.result import ROUNDING
 from rationales.scoring.protocol import Query, Score
 
 Predict = Callable[[list[tuple[list[int], list[int]]], int], Sequence[tuple[float, int]]]

@@ -31,6 +31,7 @@ from rationales.errors import RationalesError, first_line
 from rationales.scoring import positions
 from rationales.scoring.causal import Evaluation
 from rationales.scoring.guard import at_rest
+from rationales.scoring.hooks import at_places, has_table, logits_at, rows_at, skips_pads
 from rationales.scoring.logits import (
     DEFAULT_BATCH_TOKENS,
     LOGITS_AT_ONCE,
@@ -41,7 +42,6 @@ from rationales.scoring.logits import (
     refused,
     smaller_batches,
 )
-from rationales.scoring.places import at_places, has_table, logits_at, rows_at, skips_pads
 from rationales.scoring.protocol import Query, Score
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from rationales.context import Context, Subset
-from rationales.rationale import Candidate, Rationale, Step
+from rationales.result import Candidate, Rationale, Step
 from rationales.scoring.protocol import Score
 from rationales.search.criterion import Criterion, argmax
 

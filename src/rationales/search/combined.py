@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from rationales.context import Context, Subset
-from rationales.rationale import Rationale
+from rationales.result import Rationale
 from rationales.search.base import Search
 
 Find = Callable[[Context], Search]

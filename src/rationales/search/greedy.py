@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rationales.context import Context
-from rationales.rationale import Candidate
+from rationales.result import Candidate
 from rationales.scoring.protocol import Score
 from rationales.search.base import Search, Trail, Units, most_added
 from rationales.search.criterion import Criterion

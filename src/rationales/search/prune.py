@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from rationales.context import Context, Subset
-from rationales.rationale import Rationale
+from rationales.result import Rationale
 from rationales.scoring.protocol import Score
 from rationales.search.base import Search, Trail, Units, added_units
 from rationales.search.criterion import Criterion

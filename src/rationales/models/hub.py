@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 from rationales.errors import RationalesError, first_line
-from rationales.model_files import PICKLED, WEIGHTS, Kind, check_config, file_names, lacking_files
+from rationales.models.files import PICKLED, WEIGHTS, Kind, check_config, file_names, lacking_files
 
 HUB_SECONDS = 8.0
 

@@ -16,22 +16,22 @@ from typing import Any
 from rationales import metrics
 from rationales.data import data_file
 from rationales.errors import RationalesError
-from rationales.experiments import sentences as sharing
 from rationales.experiments import tables
-from rationales.experiments.alignments_data import (
+from rationales.experiments.contestants import Method
+from rationales.experiments.language.templates import encode
+from rationales.experiments.lines import Lines, Progress
+from rationales.experiments.opening import Experiment
+from rationales.experiments.runner import KEY, SOURCE, Task, find_rationales
+from rationales.experiments.translation import sentences as sharing
+from rationales.experiments.translation.alignments_data import (
     FORMATS,
     HANSARDS,
     HANSARDS_GOLD,
     AlignedPair,
     read_folder,
 )
-from rationales.experiments.contestants import Method
-from rationales.experiments.detokenization import Detokenized, Language, detokenize
-from rationales.experiments.lines import Lines, Progress
-from rationales.experiments.opening import Experiment
-from rationales.experiments.runner import KEY, SOURCE, Task, find_rationales
-from rationales.experiments.sentences import Sentence
-from rationales.experiments.templates import encode
+from rationales.experiments.translation.detokenization import Detokenized, Language, detokenize
+from rationales.experiments.translation.sentences import Sentence
 from rationales.explainer import Explainer
 from rationales.metrics import Total, alignment_errors, tokens_in_span
 from rationales.render import figures

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rationales.data import data_file
 from rationales.errors import RationalesError, first_line
-from rationales.experiments.detokenization import Language
+from rationales.experiments.translation.detokenization import Language
 
 HANSARDS = "alignments/en-fr-hansards/en-fr.txt"
 HANSARDS_GOLD = "alignments/en-fr-hansards/gold.txt"

@@ -19,14 +19,14 @@ from typing import Any
 from rationales.bitext import decoder_start, encode_source
 from rationales.data import data_file
 from rationales.errors import RationalesError
-from rationales.experiments import sentences as sharing
 from rationales.experiments import tables
 from rationales.experiments.contestants import Method
 from rationales.experiments.lines import Lines, Progress
 from rationales.experiments.opening import Experiment, Opened
-from rationales.experiments.parallel import PAIRS
 from rationales.experiments.runner import KEY, Task, find_rationales
-from rationales.experiments.sentences import Sentence
+from rationales.experiments.translation import sentences as sharing
+from rationales.experiments.translation.pairs import PAIRS
+from rationales.experiments.translation.sentences import Sentence
 from rationales.experiments.translation_record import held_out
 from rationales.explainer import Explainer
 from rationales.metrics import Seam, Total, crossovers

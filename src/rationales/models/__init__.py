@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rationales import default_model
-from rationales.default_model import ALIASES, DEFAULT_LABEL, DEFAULT_MODEL, Progress
 from rationales.errors import OptionError, RationalesError, first_line
-from rationales.gguf_files import load_gguf
-from rationales.hub import from_hub, snapshot
-from rationales.model_files import (
+from rationales.models import default as default_model
+from rationales.models.default import ALIASES, DEFAULT_LABEL, DEFAULT_MODEL, Progress
+from rationales.models.files import (
     CAUSAL,
     Kind,
     check_config,
@@ -29,10 +27,12 @@ from rationales.model_files import (
     lacking_files,
     quietly,
 )
+from rationales.models.gguf import load_gguf
+from rationales.models.hub import from_hub, snapshot
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 DEVICES = ("cpu", "cuda", "mps", "xpu")
-TRANSLATORS = Path(__file__).parent / "translators"
+TRANSLATORS = Path(__file__).parent.parent / "translators"
 DEFAULT_TRANSLATOR = "fr-en"
 """The translation model that is part of the package: French to English."""
 

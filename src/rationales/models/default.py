@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import IO
 
 from rationales.errors import RationalesError, first_line
-from rationales.gguf_files import load_gguf
-from rationales.model_files import save_model
+from rationales.models.files import save_model
+from rationales.models.gguf import load_gguf
 
 Progress = Callable[[str, float], None]
 """Called with what is being done (a word) and how much of the whole is done (0 … 1, rising)."""

@@ -18,7 +18,7 @@ import torch
 from rationales.compat.rows import generator
 from rationales.compat.subsets import mixture, uniform
 from rationales.experiments.folder import RESULTS, TABLE, ExperimentFolder, markdown_table
-from rationales.experiments.majority_language import (
+from rationales.experiments.toys.majority_language import (
     BEGIN,
     END,
     VOCABULARY,
@@ -27,7 +27,7 @@ from rationales.experiments.majority_language import (
     line_logprobs,
     perplexity,
 )
-from rationales.experiments.training import Progress, Schedule, Task, trained, untrained_gpt2
+from rationales.experiments.toys.training import Progress, Schedule, Task, trained, untrained_gpt2
 from rationales.render import plots
 from rationales.scoring.causal import CausalScorer
 

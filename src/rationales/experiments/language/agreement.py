@@ -20,14 +20,14 @@ from rationales.experiments import tables
 from rationales.experiments.contestants import Method, check_limit, contestants
 from rationales.experiments.folder import ExperimentFolder
 from rationales.experiments.judges import judges, predictions
+from rationales.experiments.language.optima import find_optima
+from rationales.experiments.language.templates import PAIRS, TEMPLATES, Example, examples
 from rationales.experiments.lines import Line, Lines, Progress
 from rationales.experiments.opening import Experiment
-from rationales.experiments.optima import find_optima
 from rationales.experiments.runner import KEY, Task, find_rationales
-from rationales.experiments.templates import PAIRS, TEMPLATES, Example, examples
 from rationales.explainer import Explainer
-from rationales.rationale import Explanation
 from rationales.render import figures
+from rationales.result import Explanation
 
 DATA = (TEMPLATES, PAIRS)
 PROMPT = "The Supreme Court on Tuesday"

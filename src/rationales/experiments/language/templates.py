@@ -19,7 +19,7 @@ from rationales.context import Context, causal_context
 from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.metrics import tokens_in_span
-from rationales.passage import Tokenizer, prefix_ids
+from rationales.text import Tokenizer, prefix_ids
 
 TEMPLATES, PAIRS = "analogy_templates.json", "questions-words.txt"
 HALVES = ("development", "held-out")

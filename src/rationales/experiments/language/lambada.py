@@ -16,16 +16,16 @@ from typing import Any
 
 from rationales import metrics
 from rationales.experiments import tables
-from rationales.experiments.annotations import PASSAGES, Annotated, passages
 from rationales.experiments.contestants import Method, check_limit, contestants
 from rationales.experiments.folder import ExperimentFolder
 from rationales.experiments.judges import predictions
+from rationales.experiments.language.annotations import PASSAGES, Annotated, passages
 from rationales.experiments.lines import Line, Lines, Progress
 from rationales.experiments.opening import Experiment
 from rationales.experiments.runner import KEY, Task, find_rationales
 from rationales.explainer import Explainer
-from rationales.passage import token_texts
 from rationales.render import figures
+from rationales.text import token_texts
 
 DATA = (PASSAGES,)
 ADDED = 5

@@ -18,13 +18,21 @@ from typing import Any
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.experiments import tables
-from rationales.experiments.agreement import completed, shuffled
 from rationales.experiments.contestants import Method, check_limit
 from rationales.experiments.folder import markdown_table
+from rationales.experiments.language.agreement import completed, shuffled
+from rationales.experiments.language.templates import PAIRS, TEMPLATES, examples
+from rationales.experiments.language.timing import (
+    KEY,
+    TEXT,
+    WAYS,
+    Timed,
+    Way,
+    contexts_of,
+    time_all,
+)
 from rationales.experiments.lines import Line, Lines, Progress
 from rationales.experiments.opening import Experiment
-from rationales.experiments.templates import PAIRS, TEMPLATES, examples
-from rationales.experiments.timing import KEY, TEXT, WAYS, Timed, Way, contexts_of, time_all
 from rationales.explainer import Explainer
 from rationales.render import figures
 

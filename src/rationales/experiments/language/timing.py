@@ -17,10 +17,10 @@ from rationales.experiments.runner import Endless, rationalize_all
 from rationales.explainer import Explainer
 from rationales.methods import make_search
 from rationales.options import Options
-from rationales.passage import prefix_ids
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.causal import CausalScorer
 from rationales.search.base import Search
+from rationales.text import prefix_ids
 
 TEXT = "wikitext2/valid.raw"
 KEY = ("part", "example", "way")

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from rationales.context import Context, causal_context
 from rationales.data import data_file
 from rationales.errors import RationalesError
-from rationales.experiments.templates import encode
+from rationales.experiments.language.templates import encode
 from rationales.metrics import Span, tokens_in_span
-from rationales.passage import Tokenizer
+from rationales.text import Tokenizer
 
 PASSAGES = "annotated_lambada.jsonl"
 

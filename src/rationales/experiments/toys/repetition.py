@@ -26,8 +26,8 @@ from rationales.context import Context
 from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.experiments.folder import PARTS, RESULTS, TABLE, ExperimentFolder, markdown_table
-from rationales.experiments.training import Progress, Schedule, Task, trained, untrained_gpt2
-from rationales.model_files import save_model
+from rationales.experiments.toys.training import Progress, Schedule, Task, trained, untrained_gpt2
+from rationales.models.files import save_model
 from rationales.render import plots
 from rationales.scoring.causal import CausalScorer
 

@@ -24,12 +24,12 @@ from rationales.compat.train import versions
 from rationales.data import data_file, sha256
 from rationales.errors import RationalesError, first_line
 from rationales.experiments import bleu
-from rationales.experiments.parallel import HELD_OUT, PAIRS, Split, read_pairs, split
 from rationales.experiments.pieces import load_pieces, train_pieces
+from rationales.experiments.translation.pairs import HELD_OUT, PAIRS, Split, read_pairs, split
 from rationales.experiments.translation_record import RECORD, WEIGHTS, read_record, split_of
 from rationales.experiments.translation_training import Course, Learning, Listener, learn_pairs
-from rationales.model_files import quietly, save_model
 from rationales.models import check_bfloat16
+from rationales.models.files import quietly, save_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rationales.model_files import quietly
+from rationales.models.files import quietly
 
 
 def load_gguf(

@@ -1,0 +1,1 @@
+"""The paper's tables on language models: agreement, annotated Lambada, efficiency."""

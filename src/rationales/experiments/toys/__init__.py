@@ -1,0 +1,1 @@
+"""The paper's toys: small models, trained from scratch, that show what compatibility is."""

@@ -1,0 +1,1 @@
+"""The paper's tables on translation: distractors and gold word alignments."""
