@@ -42,9 +42,11 @@ def test_another_identity_is_refused_and_named(before, now, said, tmp_path):
     with pytest.raises(RationalesError, match=said), RunFolder(tmp_path, KIND).opened(now):
         pass
     other = RunFolder(tmp_path, "compat train")
-    with pytest.raises(RationalesError, match="holds a run of `rationales experiment x`"):
-        with other.opened(before, overwrite=True):
-            pass
+    with (
+        pytest.raises(RationalesError, match="holds a run of `rationales experiment x`"),
+        other.opened(before, overwrite=True),
+    ):
+        pass
 
 
 def test_overwrite_removes_what_the_former_run_wrote_and_nothing_else(tmp_path):
@@ -65,9 +67,11 @@ def test_overwrite_removes_what_the_former_run_wrote_and_nothing_else(tmp_path):
 
 def test_a_folder_of_other_things_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("important")
-    with pytest.raises(RationalesError, match="has other files"):
-        with RunFolder(tmp_path, KIND).opened({}):
-            pass
+    with (
+        pytest.raises(RationalesError, match="has other files"),
+        RunFolder(tmp_path, KIND).opened({}),
+    ):
+        pass
     with RunFolder(tmp_path, KIND).opened({}, overwrite=True):
         pass
     assert (tmp_path / "thesis.tex").read_text() == "important"
@@ -76,9 +80,11 @@ def test_a_folder_of_other_things_is_refused(tmp_path):
 @pytest.mark.parametrize("content", ["no json", "[]", "{}"])
 def test_a_damaged_record_is_one_line(content, tmp_path):
     (tmp_path / RUN).write_text(content)
-    with pytest.raises(RationalesError, match=r"cannot read .*: give another --out"):
-        with RunFolder(tmp_path, KIND).opened({}, overwrite=True):
-            pass
+    with (
+        pytest.raises(RationalesError, match=r"cannot read .*: give another --out"),
+        RunFolder(tmp_path, KIND).opened({}, overwrite=True),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("recorded", [{}, {"rationales": "0.0.1"}])
@@ -88,16 +94,20 @@ def test_other_versions_warn_and_do_not_refuse(recorded, tmp_path):
         pass
     found = json.loads((tmp_path / RUN).read_text())
     (tmp_path / RUN).write_text(json.dumps(found | {"versions": recorded}))
-    with pytest.warns(RationalesWarning, match="begun with other versions: .*rationales"):
-        with folder.opened({}):
-            pass
+    with (
+        pytest.warns(RationalesWarning, match="begun with other versions: .*rationales"),
+        folder.opened({}),
+    ):
+        pass
 
 
 def test_one_process_at_a_time_and_the_lock_file_stays(tmp_path):
     with RunFolder(tmp_path, KIND).opened({}):
-        with pytest.raises(RationalesError, match="another process is writing"):
-            with RunFolder(tmp_path, KIND).opened({}):
-                pass
+        with (
+            pytest.raises(RationalesError, match="another process is writing"),
+            RunFolder(tmp_path, KIND).opened({}),
+        ):
+            pass
         before = (tmp_path / ".lock").stat().st_ino
     with RunFolder(tmp_path, KIND).opened({}):
         assert (tmp_path / ".lock").stat().st_ino == before
@@ -115,9 +125,11 @@ def test_the_lock_holds_between_processes_and_ends_with_one(tmp_path):
     process = context.Process(target=_hold, args=(tmp_path, ready, leave))
     process.start()
     assert ready.wait(60)
-    with pytest.raises(RationalesError, match="another process"):
-        with RunFolder(tmp_path, KIND).opened({}):
-            pass
+    with (
+        pytest.raises(RationalesError, match="another process"),
+        RunFolder(tmp_path, KIND).opened({}),
+    ):
+        pass
     process.kill()
     process.join()
     with RunFolder(tmp_path, KIND).opened({}):
@@ -129,17 +141,21 @@ def test_a_file_is_whole_or_not_there(tmp_path):
     with folder.opened({}):
         with pytest.raises(ZeroDivisionError), folder.writing("table.md") as path:
             path.write_text(str(1 / 0))
-        with pytest.raises(RationalesError, match=r"cannot write .*no space left"):
-            with folder.writing("table.md"):
-                raise OSError(errno.ENOSPC, "No space left on device")
+        with (
+            pytest.raises(RationalesError, match=r"cannot write .*no space left"),
+            folder.writing("table.md"),
+        ):
+            raise OSError(errno.ENOSPC, "No space left on device")
     assert {f.name for f in tmp_path.iterdir()} == {RUN, ".lock"}
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RationalesError, match=r"cannot write run\.json"):
-        with RunFolder(tmp_path / "file" / "run", KIND).opened({}):
-            pass
+    with (
+        pytest.raises(RationalesError, match=r"cannot write run\.json"),
+        RunFolder(tmp_path / "file" / "run", KIND).opened({}),
+    ):
+        pass
 
 
 def test_lines_are_found_again_and_a_torn_one_is_dropped(tmp_path):
