@@ -26,7 +26,7 @@ from rationales.experiments.translation.detokenization import detokenize
 from rationales.experiments.translation.sentences import Sentence
 from rationales.experiments.translation_model import Shape, build
 from rationales.metrics import Seam
-from rationales.ranking import RankingOptions, make_ranker
+from rationales.ranking import make_ranker
 from rationales.translator import Translator
 
 from tiny_models import draw_weights
@@ -276,8 +276,8 @@ def test_the_first_source_token_is_that_of_the_order(data, translator, tmp_path)
                 first = next(index for index in after if index < each.source)
                 if method.name == "greedy":
                     continue
-                ranker = make_ranker(method.row, translator.model, RankingOptions(ig_steps=3))
-                importances = ranker.rank(context)
+                ranker = make_ranker(method.row, translator.model, ig_steps=3)
+                [importances] = ranker.rank([context])
                 if method.options.absolute:
                     importances = [abs(value) for value in importances]
                 free = [i for i in range(each.source) if i not in each.pinned]

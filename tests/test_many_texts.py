@@ -111,9 +111,12 @@ def test_the_errors_of_a_ranker_are_those_of_its_text(tiny_explainer, monkeypatc
         def __init__(self, ranker):
             self.ranker = ranker
 
-        def rank(self, context):
-            importances = self.ranker.rank(context)
-            return importances if len(context.ids) < 6 else [float("nan")] * len(importances)
+        def rank(self, contexts):
+            nan = float("nan")
+            return [
+                found if len(found) < 6 else [nan] * len(found)
+                for found in self.ranker.rank(contexts)
+            ]
 
     monkeypatch.setattr(
         "rationales.ranking.make_ranker", lambda *given, **more: Failing(make(*given, **more))

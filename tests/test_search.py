@@ -382,10 +382,10 @@ def test_controls_add_in_their_order() -> None:
     never = TableScorer(lambda kept: Score(-1.0, OTHER))
     nearest = rationalize(context, never, method="nearest-first")
     assert nearest.indices == (4, 3, 2, 0)
-    assert order(context, NearestFirst().rank(context)) == ((3,), (2,), (0,))
+    assert order(context, *NearestFirst().rank([context])) == ((3,), (2,), (0,))
     for seed in range(5):
         shuffled = rationalize(context, never, method="random", seed=seed)
-        ranked = order(context, RandomOrder(seed).rank(context))
+        ranked = order(context, *RandomOrder(seed).rank([context]))
         assert shuffled.indices == (4, *(index for (index,) in ranked))
     orders = {rationalize(context, never, method="random", seed=s).indices for s in range(40)}
     assert len(orders) == 6  # all orders of three candidates

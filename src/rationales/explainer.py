@@ -25,7 +25,8 @@ from rationales.arguments import (
 from rationales.context import Context, Subset
 from rationales.errors import OptionError, RationalesError
 from rationales.jobs import Failure, Interrupted, Job, Progress, Request
-from rationales.methods import BASELINES, Means, make_search
+from rationales.method_names import BASELINES
+from rationales.methods import Means, make_search
 from rationales.models.files import check_vocabulary, embedded
 from rationales.option_rules import check_input
 from rationales.options import Options
@@ -384,13 +385,15 @@ class Explainer:
     def _ranker(self, options: Options) -> Ranker | None:
         if options.method not in BASELINES:
             return None
-        from rationales.ranking import RankingOptions, make_ranker
+        from rationales.ranking import make_ranker
 
-        batch_tokens = getattr(self.scorer, "batch_tokens", None)
-        wanted = RankingOptions(options.absolute, options.value("seed"), options.ig_steps)
-        if batch_tokens is not None:
-            wanted = replace(wanted, batch_tokens=batch_tokens)
-        return make_ranker(options.method, self.model, wanted)
+        return make_ranker(
+            options.method,
+            self.model,
+            seed=options.value("seed"),
+            ig_steps=options.ig_steps,
+            batch_tokens=getattr(self.scorer, "batch_tokens", 4096),
+        )
 
     def _evaluation(self, context: Context) -> str:
         evaluation = getattr(self.scorer, "evaluation", None)
@@ -467,9 +470,9 @@ def rationalize(
     check_input(options, "ids")
     ranker: Ranker | None = None
     if options.method in BASELINES:
-        from rationales.ranking import RankingOptions, make_ranker
+        from rationales.ranking import make_ranker
 
-        ranker = make_ranker(options.method, None, RankingOptions(seed=options.value("seed")))
+        ranker = make_ranker(options.method, None, seed=options.value("seed"))
     search = make_search(context, options, Means(ranker))
     [(_, rationale)] = run([(0, context, search)], SpanScorer(scorer))
     return rationale

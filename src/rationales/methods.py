@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rationales import method_names
 from rationales.context import Context, Subset
 from rationales.errors import RationalesError
 from rationales.result import Step
@@ -28,23 +29,7 @@ if TYPE_CHECKING:
     from rationales.ranking import Ranker
     from rationales.result import Rationale
 
-SEARCHES = {
-    "greedy": "add the token that helps most, until the target is the model's first choice",
-    "exhaustive": "try every subset, small ones first: a smallest rationale, at a price",
-    "beam": "keep the best few subsets of each size: never longer than greedy",
-    "soft": "weigh size against probability, sufficient or not",
-}
-BASELINES = {
-    "gradient-norm": "add by the norm of the embedding's gradient",
-    "gradient-x-embedding": "add by gradient times embedding",
-    "integrated-gradients": "add by gradients integrated from zero embeddings",
-    "attention-rollout": "add by attention rolled out through the layers",
-    "last-attention": "add by the last layer's attention",
-    "all-attention": "add by the attention of all layers",
-    "random": "add in random order (a control)",
-    "nearest-first": "add from the target backwards (a control)",
-}
-METHODS = SEARCHES | BASELINES
+METHODS = {name: method.help for name, method in method_names.METHODS.items()}
 
 
 def check_method(name: str) -> str:
@@ -120,17 +105,16 @@ def _search(context: Context, criterion: Criterion, options: Options, means: Mea
         return soft(context, criterion, penalty=options.value("penalty"), max_size=size)
     if means.ranker is None:
         raise RationalesError(f"the method {options.method} needs a ranker")
-    return _baseline(context, criterion, means.ranker, size)
+    return _baseline(context, criterion, means.ranker, options)
 
 
-def _baseline(
-    context: Context, criterion: Criterion, ranker: Ranker, max_size: int | None
-) -> Search:
+def _baseline(context: Context, criterion: Criterion, ranker: Ranker, options: Options) -> Search:
     from rationales.ranking import order
 
     # Ranked here, in the generator's body: only when the driver starts this search.
-    ranked = order(context, ranker.rank(context))
-    return (yield from ordered(context, ranked, criterion, max_size=max_size))
+    [importances] = ranker.rank([context])
+    ranked = order(context, importances, options.absolute)
+    return (yield from ordered(context, ranked, criterion, max_size=options.max_size))
 
 
 def _marked(rationale: Rationale, options: Options, span: int) -> Rationale:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from rationales.errors import OptionError
-from rationales.ranking.factory import SIGNED_RANKERS
+from rationales.method_names import SIGNED
 
 if TYPE_CHECKING:
     from rationales.options import Options
@@ -25,7 +25,7 @@ READ_BY: dict[str, tuple[str, ...]] = {
     "max_evaluations": ("exhaustive",),
     "beam": ("beam",),
     "penalty": ("soft",),
-    "absolute": SIGNED_RANKERS,
+    "absolute": SIGNED,
     "ig_steps": ("integrated-gradients",),
     "seed": ("random",),
 }

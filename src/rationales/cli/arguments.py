@@ -16,7 +16,7 @@ from rationales.errors import OptionError, RationalesError
 from rationales.methods import METHODS
 from rationales.option_rules import check_input
 from rationales.options import DEFAULTS, Options, check_values
-from rationales.ranking.factory import IG_STEPS, TRANSLATION_IG_STEPS, check_installed
+from rationales.ranking.factory import IG_STEPS, TRANSLATION_IG_STEPS
 
 if TYPE_CHECKING:
     from rationales.explainer import Explainer
@@ -255,7 +255,6 @@ class Asked:
         try:
             options = Options().change(**{**self.given, **line})
             check_input(options, self.kind)
-            check_installed(options.method)
         except OptionError as error:
             raise RationalesError(
                 error.named(lambda name: name if name in line else self._flag(name))
