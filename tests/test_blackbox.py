@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rationales import METHODS, BlackBoxScorer, Context, Explainer, RationalesError, Score
-from rationales.method_names import CONTROLS, SEARCHES
+from rationales.methods import CONTROLS, SEARCHES
 from rationales.ranking import RandomOrder, order
 
 Asked = list[tuple[list[tuple[list[int], list[int]]], int]]

@@ -243,7 +243,7 @@ def test_the_language_reaches_the_sentences(tiny_explainer, monkeypatch):
 def test_a_span_is_of_tokens_that_follow_each_other(tiny_explainer):
     text = "the law of the land is the law"
     [rationale] = tiny_explainer.explain(text, target="2:5", span=True)
-    assert (rationale.target, rationale.span) == (2, 3)
+    assert (rationale.target, rationale.target_length) == (2, 3)
     with pytest.raises(RationalesError, match="span takes tokens that follow each other"):
         tiny_explainer.explain(text, target=[2, 5], span=True)
 

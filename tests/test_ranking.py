@@ -16,7 +16,7 @@ import transformers
 
 from rationales.context import Context, causal_context
 from rationales.errors import RationalesError
-from rationales.method_names import BASELINES, CONTROLS, METHODS
+from rationales.methods import BASELINES, CONTROLS, METHODS
 from rationales.ranking import inside, make_ranker
 from rationales.ranking import order as unit_order
 

@@ -350,8 +350,8 @@ def test_the_whole_context_is_asked_for_once_more_and_not_counted(
 ) -> None:
     scorer = TableScorer(problem.table)
     rationale = rationalize(problem.context, scorer, method=method)
-    assert rationale.evaluations == len(scorer.asked) - 1
-    assert scorer.asked[0] == frozenset(range(len(problem.context.ids)))
+    assert rationale.evaluations == len(scorer.scored) - 1
+    assert scorer.scored[0] == frozenset(range(len(problem.context.ids)))
     assert rationale.predicted == problem.yields_target(problem.context.everything)
     assert rationale.target == len(problem.context.ids)
 

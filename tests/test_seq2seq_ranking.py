@@ -9,7 +9,7 @@ import torch
 
 from rationales import Context, RationalesError
 from rationales.context import seq2seq_context
-from rationales.method_names import BASELINES, METHODS
+from rationales.methods import BASELINES, METHODS
 from rationales.ranking import make_ranker, order
 
 import seq2seq_oracle as oracle

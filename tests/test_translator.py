@@ -438,7 +438,7 @@ def test_the_terminal_shows_a_matrix() -> None:
 
 def test_a_matrix_has_probabilities_where_there_is_room() -> None:
     steps = {r: rationales.Step(None, -0.1, r.target_id, -0.1) for r in made_up()}
-    told = tuple(replace(r, steps=(step,), whole=step) for r, step in steps.items())
+    told = tuple(replace(r, steps=(step,), full_context=step) for r, step in steps.items())
     explanation = replace(made_up(), rationales=told)
     assert printed(explanation, 80).count("90.5%") == 4
     narrow = printed(explanation, 48)

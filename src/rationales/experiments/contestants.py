@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.explainer import Explainer
-from rationales.method_names import BASELINES, METHODS, SIGNED
+from rationales.methods import BASELINES, METHODS, SIGNED
 from rationales.option_rules import READ_BY
 from rationales.options import Options
 from rationales.ranking import Ranker, make_ranker

@@ -7,6 +7,7 @@ which a search adds the candidates. The gradient and attention methods look insi
 
 from rationales.ranking.controls import NearestFirst, RandomOrder
 from rationales.ranking.factory import make_ranker
+from rationales.ranking.importances import Importances
 from rationales.ranking.protocol import Ranker, order
 
-__all__ = ["NearestFirst", "RandomOrder", "Ranker", "make_ranker", "order"]
+__all__ = ["Importances", "NearestFirst", "RandomOrder", "Ranker", "make_ranker", "order"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rationales.errors import RationalesError
-from rationales.method_names import BASELINES, CONTROLS, METHODS, SEARCHES
+from rationales.methods import BASELINES, CONTROLS, METHODS, SEARCHES
 from rationales.ranking.controls import NearestFirst, RandomOrder
 from rationales.ranking.protocol import Ranker
 
