@@ -19,7 +19,7 @@ import pytest
 
 from rationales.errors import RationalesError
 from rationales.models import default as default_model
-from rationales.models import files as model_files
+from rationales.models import quietly
 
 CONTENT = b"GGUF, for the purpose of these tests"
 WHEEL = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -81,7 +81,12 @@ def test_a_conversion_is_found_again_and_not_repeated(cache, gguf, conversions):
     assert folder == default_model.model_folder()
     assert folder.parent == cache / "models"
     assert default_model.find() == folder
-    assert default_model.ensure() == default_model.get() == default_model.get(gguf) == folder
+    assert (
+        default_model.get(download=False)
+        == default_model.get()
+        == default_model.get(gguf)
+        == folder
+    )
     assert conversions == [CONTENT]
     assert hidden(folder) == []
 
@@ -193,7 +198,7 @@ def test_an_installed_wheel_is_found_without_importing_it(
     monkeypatch.setattr(default_model, "PACKAGE", package.name)
     monkeypatch.syspath_prepend(tmp_path / "site")
     assert default_model.installed_gguf() == package / default_model.GGUF_NAME
-    assert default_model.ensure() == default_model.model_folder()
+    assert default_model.get(download=False) == default_model.model_folder()
     assert package.name not in sys.modules
     assert conversions == [CONTENT]
 
@@ -201,7 +206,7 @@ def test_an_installed_wheel_is_found_without_importing_it(
 def test_without_a_wheel_ensure_says_what_to_run(cache, monkeypatch):
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("ensure() downloads"))
     with pytest.raises(RationalesError, match="not here yet: run `rationales model get`"):
-        default_model.ensure()
+        default_model.get(download=False)
 
 
 def test_a_wrong_file_is_refused(cache, gguf, wheel, tmp_path, conversions):
@@ -394,7 +399,7 @@ def test_quietly_restores_what_it_turned_off():
         return (*bars, logging.get_verbosity(), hub.logging.get_verbosity())
 
     before = state()
-    with model_files.quietly():
+    with quietly():
         assert state()[:2] == (False, True)
         warnings.warn("unheard", stacklevel=1)
     assert state() == before

@@ -26,7 +26,7 @@ from rationales.context import Context, Subset
 from rationales.errors import OptionError, RationalesError
 from rationales.jobs import Failure, Interrupted, Job, Progress, Request
 from rationales.methods import BASELINES, Means, make_search
-from rationales.models.files import check_vocabulary, embedded
+from rationales.models import check_vocabulary, embedded
 from rationales.option_rules import check_input
 from rationales.options import Options
 from rationales.result import Explanation, Rationale, Step
@@ -48,7 +48,7 @@ from rationales.units import group
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from rationales.models.files import Kind
+    from rationales.models import Kind
     from rationales.ranking import Ranker
 
 DEFAULT_ADAPTER = "smollm2-135m-instruct-compat"
