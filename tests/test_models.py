@@ -362,9 +362,8 @@ def test_names_of_no_model(name, said):
 def test_a_damaged_gguf_file(tmp_path):
     (tmp_path / "broken.gguf").write_bytes(b"GGUF\x03")
     assert "IT cannot be loaded (" in complaint(tmp_path / "broken.gguf")
-    assert complaint(tmp_path / "broken.gguf", kind="seq2seq") == (
-        "IT is a causal language model (GGUF), not an encoder–decoder: `rationales explain` takes it"
-    )
+    said = "IT is a causal language model (GGUF), not an encoder–decoder: `rationales explain`"
+    assert said in complaint(tmp_path / "broken.gguf", kind="seq2seq")
 
 
 # The hub

@@ -495,11 +495,11 @@ def test_the_command_takes_json_lines(run: Any, folder: Path, tmp_path: Path) ->
         (["translate", "word " * 90, "--model", "FOLDER"], "positions for 64"),
         (
             ["translate", SOURCE, "--model", "CAUSAL"],
-            "not an encoder–decoder: `rationales explain` takes it",
+            "not an encoder–decoder: `rationales expl",
         ),
         (
             ["explain", SOURCE, "--model", "FOLDER"],
-            "not a causal language model: `rationales translate` takes it",
+            "not a causal language model: `rational",
         ),
         (["translate", SOURCE, "--model", "FOLDER", "--tgt-lang", "fr"], "no languages"),
         (["translate", SOURCE, "--model", "FOLDER", "--chat"], "--chat"),

@@ -138,7 +138,7 @@ def _convert_once(source: Path, folder: Path, report: Progress) -> None:
             return
         shutil.rmtree(work, ignore_errors=True)  # of a conversion that was killed
         if shutil.disk_usage(cache).free < SPACE_NEEDED:
-            raise OSError(errno.ENOSPC, "No space left")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         try:
             made.mkdir(parents=True)
             if zipfile.is_zipfile(source):
