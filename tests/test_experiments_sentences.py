@@ -376,7 +376,7 @@ def test_no_model_and_a_language_model_are_one_line(
     monkeypatch.setattr("rationales.models.loading.TRANSLATORS", tmp_path)
     run = ["experiment", name, "--out", str(tmp_path / "run")]
     assert_one_line(run, "this installation has no translation model: give one", capsys)
-    assert_one_line([*run, "--model", str(tiny_folder)], "takes encoder–decoders", capsys)
+    assert_one_line([*run, "--model", str(tiny_folder)], "not an encoder–decoder", capsys)
     monkeypatch.setenv("RATIONALES_DATA", str(tmp_path))
     assert_one_line(run, "set RATIONALES_DATA to that folder", capsys)
     assert not (tmp_path / "run").exists()
