@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args
 from rationales.context import Context
 from rationales.errors import RationalesError, given
 from rationales.jobs import Request
-from rationales.models.files import Kind
+from rationales.models import Kind
 from rationales.options import Options
 
 T = TypeVar("T")

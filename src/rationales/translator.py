@@ -13,7 +13,7 @@ from rationales.bitext import decoder_start, encode_source, make_pair, translati
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.explainer import Explainer, end_ids
-from rationales.models.files import Kind
+from rationales.models import Kind
 from rationales.options import Options
 from rationales.scoring.protocol import fresh
 from rationales.text import Passage, find_targets

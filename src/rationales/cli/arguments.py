@@ -20,7 +20,7 @@ from rationales.ranking.factory import IG_STEPS, TRANSLATION_IG_STEPS
 
 if TYPE_CHECKING:
     from rationales.explainer import Explainer
-    from rationales.models.files import Kind
+    from rationales.models import Kind
 
 WHAT, HOW, MODEL, OUT = "What to explain", "How to search", "Model", "Output"
 
