@@ -282,7 +282,7 @@ class Explainer:
             if options.continuation is None:
                 passage = self._generate(passage, options.value("generate"))
             targets = list(range(passage.start, len(passage.tokens)))
-        self.check_length("text, with its continuation,", len(passage.tokens) - 1)
+        self.check_length("text with its continuation", len(passage.tokens), seen=-1)
         return passage, targets
 
     def _alternative(
@@ -312,7 +312,7 @@ class Explainer:
         penalties and suppressed tokens, and give targets that the model does not predict.
         """
         ids = list(passage.ids)
-        self.check_length("text, with its continuation,", len(ids) + count - 1)
+        self.check_length("text with its continuation", len(ids) + count, seen=-1)
         ends = end_ids(self.model, self.tokenizer)
         for _ in range(count):
             context = Context(tuple(ids), target_id=0)
@@ -334,13 +334,16 @@ class Explainer:
                     f"model has embeddings for {rows} tokens: give the model's own tokenizer"
                 )
 
-    def check_length(self, what: str, tokens: int) -> None:
-        """Raise if a model has fewer positions than this many tokens."""
+    def check_length(self, what: str, tokens: int, seen: int = 0) -> None:
+        """Raise if the model has too few positions for this many tokens.
+
+        ``seen`` is −1 where the last token is only a target, which the model does not see.
+        """
         limit = getattr(self.scorer, "max_positions", None)
-        if limit is not None and tokens > limit:
+        if limit is not None and tokens + seen > limit:
             raise RationalesError(
-                f"the {what} has {tokens} tokens before its last, and the model has positions for "
-                f"{limit}: shorten the text"
+                f"the {what} has {tokens} tokens, and the model has positions for {limit}: "
+                "shorten the text"
             )
 
     def _explanation(self, job: _Job) -> Explanation:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, MinLen
 from typing_extensions import TypedDict
 
-from rationales.checking import Expected, check_fields
+from rationales.checking import Expected, check_values
 from rationales.errors import OptionError, RationalesError
 from rationales.methods import METHODS, check_method
 from rationales.search.criterion import parse
@@ -115,9 +115,7 @@ class Options:
         object.__setattr__(self, "_given_method", self.method)
         if self.method is None:
             object.__setattr__(self, "method", "greedy" if self.beam is None else "beam")
-        check_fields(self)
-        check_method(self.method)
-        parse(self.criterion)
+        check_option_values({field.name: getattr(self, field.name) for field in fields(self)})
         if isinstance(self.target, list):
             object.__setattr__(self, "target", tuple(self.target))
         _check_together(self)
@@ -269,6 +267,15 @@ NOT_FOR: dict[Input, dict[str, str]] = {
     },
 }
 """Options that have no meaning for an input, and why."""
+
+
+def check_option_values(values: Mapping[str, Any]) -> None:
+    """Raise if an option has a value that it cannot have, whatever the others are."""
+    check_values(Options, values)
+    if "method" in values:
+        check_method(values["method"])
+    if "criterion" in values:
+        parse(values["criterion"])
 
 
 def check_input(options: Options, kind: Input) -> None:

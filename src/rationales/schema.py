@@ -16,11 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 from rationales.checking import located
 from rationales.errors import RationalesError
 from rationales.result import Candidate, Explanation, Rationale, Step
+from rationales.ties import ROUNDING
 
 VERSION = 2
-ROUNDING = 1e-6
-"""A log-probability may be above 0 by this much, which is then taken for rounding."""
-
 _RENAMED = {"asked_logprob": "contrast_logprob", "whole": "full_context", "span": "target_length"}
 """Fields of schema 1 that have another name in schema 2."""
 

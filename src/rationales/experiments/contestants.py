@@ -13,8 +13,7 @@ from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.explainer import Explainer
 from rationales.methods import BASELINES, METHODS, SIGNED
-from rationales.option_rules import READ_BY
-from rationales.options import Options
+from rationales.options import READ_BY, Options
 from rationales.ranking import Ranker, make_ranker
 
 LABELS = {
