@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 import rationales
 from rationales import METHODS, Options, RationalesError, Score, TableScorer, explainer, rationalize
-from rationales.cli.arguments import Asked
+from rationales.cli.arguments import Question
 from rationales.context import causal_context
 from rationales.errors import OptionError
-from rationales.option_rules import READ_BY, check_input
-from rationales.options import DEFAULTS
+from rationales.options import DEFAULTS, READ_BY, check_input
 from rationales.ranking import make_ranker
 
 from tiny_models import build_translator
@@ -270,7 +269,7 @@ def unloaded(run, monkeypatch):
     def load(*arguments: Any, **more: Any) -> None:
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr("rationales.explainer.load", load)
+    monkeypatch.setattr("rationales.loading.load", load)
 
     def _run(*arguments: str, stdin: str | None = None) -> str:
         code, out, err = run(*arguments, stdin=stdin, model=False)
@@ -343,9 +342,9 @@ def test_translate_refuses_before_it_loads(unloaded, arguments, says):
 )
 def test_a_line_of_json_is_refused_by_its_keys_and_the_flags(kind, flags, line, says):
     with pytest.raises(RationalesError) as error:
-        Asked(kind, flags).options(line)
+        Question(kind, flags).options(line)
     assert says in str(error.value)
-    assert Asked(kind, flags).options(dict.fromkeys(flags)).method == "greedy"  # null: not given
+    assert Question(kind, flags).options(dict.fromkeys(flags)).method == "greedy"  # null: not given
 
 
 def test_flags_that_only_the_lines_give_a_meaning(run, tmp_path):

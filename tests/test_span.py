@@ -95,7 +95,9 @@ def test_a_tie_is_not_the_first_choice() -> None:
 
 def test_single_tokens_pass_through_in_order() -> None:
     single = replace(CONTEXT, span_ids=(), extra_ids=(7,))
-    fake = Fake(Score(-1.0, NEW, rank=1, extra_logprobs=(-4.0,)), Score(-0.5, YORK), Score(-0.25, HALL))
+    fake = Fake(
+        Score(-1.0, NEW, rank=1, extra_logprobs=(-4.0,)), Score(-0.5, YORK), Score(-0.25, HALL)
+    )
     queries = [(single, (0, 2)), (CONTEXT, (0, 1, 2)), (single, (0, 1, 2))]
     first, span, last = SpanScorer(fake).score(queries)
     assert first == last == Score(-1.0, NEW, rank=1, extra_logprobs=(-4.0,))

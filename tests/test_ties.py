@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 import rationales
 from rationales import Context, Explainer, Options, Score, SubsetScorer, TableScorer, rationalize
 from rationales.context import causal_context
-from rationales.methods import make_search
 from rationales.ranking import order
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.causal import CausalScorer
 from rationales.scoring.logits import read_scores
+from rationales.search.choose import make_search
 from rationales.search.driver import run
 from rationales.ties import TIE, best_place, ranked
 

@@ -41,7 +41,6 @@ from rationales import (
     Token,
     rationalize,
 )
-from rationales.result import read_explanations
 
 WORDS = ("The", " Supreme", " Court", " on", " Tues", "day", " ruled")
 TOKENS = tuple(Token(index, 500 + index, text) for index, text in enumerate(WORDS))
@@ -400,8 +399,16 @@ STEP = ("rationales", 0, "steps", 1)
         (("rationales", 0, "indices"), "51", "rationales[0].indices must be a list, not '51'"),
         (("rationales", 0, "indices"), [5, 1.0], "rationales[0].indices[1] must be a whole number"),
         (("rationales", 0, "target"), 999, "rationales[0].target must be one of 7 tokens, not 999"),
-        (("rationales", 0, "target_length"), 2, "rationales[0].target_length must be at most 1, as the text ends"),
-        (("rationales", 0, "target_length"), 0, "rationales[0].target_length must be at least 1, not 0"),
+        (
+            ("rationales", 0, "target_length"),
+            2,
+            "rationales[0].target_length must be at most 1, as the text ends",
+        ),
+        (
+            ("rationales", 0, "target_length"),
+            0,
+            "rationales[0].target_length must be at least 1, not 0",
+        ),
         (("rationales", 0, "units"), [[5], [999]], "rationales[0].units[1] must be before the"),
         (
             ("rationales", 0, "units"),
