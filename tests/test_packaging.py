@@ -1,4 +1,4 @@
-"""What others expect beside the code: a citation, notices, model cards, links that lead somewhere."""
+"""What others expect beside the code: a citation, notices, model cards, links that work."""
 
 import re
 from pathlib import Path
