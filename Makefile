@@ -38,8 +38,8 @@ format:
 setup: $(VENV)/installed
 setup-dev: $(VENV)/installed-dev
 
-# torch goes first, pinned, so that nothing else chooses a build of it.
-$(VENV)/installed: pyproject.toml constraints.txt
+# torch goes first, pinned, so that nothing else chooses a build of it. The version is in __init__.py.
+$(VENV)/installed: pyproject.toml constraints.txt src/rationales/__init__.py
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -q -c constraints.txt torch
 	$(PIP) install -q -c constraints.txt -e .
