@@ -23,7 +23,7 @@ from rationales.scoring.protocol import Score, SubsetScorer
 from rationales.scoring.table import TableScorer
 from rationales.translator import Translator
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "METHODS",
