@@ -45,7 +45,9 @@ def from_dict(data: Any) -> Explanation:
         explanation: Explanation = _adapter(Explanation).validate_json(text, strict=True)
     except ValidationError as error:
         raise RationalesError(f"not a whole explanation: {located(error, data)}") from error
-    except (ValueError, TypeError, RecursionError) as error:  # NaN, lists nested without end
+    except RecursionError as error:
+        raise RationalesError("not a whole explanation: alternatives in alternatives …") from error
+    except ValueError as error:  # NaN or infinity
         raise RationalesError(f"not a whole explanation: {error}") from error
     for fault in _contradictions(explanation):
         raise RationalesError(f"not a whole explanation: {fault}")
@@ -93,7 +95,7 @@ def _contradictions(explanation: Explanation) -> Iterator[str]:
     for place, token in enumerate(explanation.tokens):
         if token.index != place:
             yield f"tokens[{place}].index must be {place}, not {token.index}"
-    yield from _not_below(count, {"unexplainable": explanation.unexplainable}, f"{count} tokens")
+    yield from _not_below(count, {"unexplainable": explanation.unexplainable}, f"the end of the {count} tokens")
     for place, rationale in enumerate(explanation.rationales):
         yield from _contradictions_in(rationale, f"rationales[{place}]", count)
 
