@@ -104,7 +104,7 @@ class Explainer:
         self.folder = folder
 
     @overload
-    def explain(
+    def explain(  # type: ignore[overload-overlap]  # a str is an iterable of str
         self, text: str, options: Options | None = None, **keywords: Unpack[OptionKeywords]
     ) -> Explanation: ...
     @overload

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from rationales.context import Context, Subset
-from rationales.result import Candidate, Rationale, Step
+from rationales.result import Candidate, Rationale, Step, Stopped
 from rationales.scoring.protocol import Score
 from rationales.search.criterion import Criterion, argmax
 
@@ -76,7 +76,7 @@ class Trail:
         """Whether the last step's subset is enough."""
         return self._enough
 
-    def rationale(self, stopped: str | None = None) -> Rationale:
+    def rationale(self, stopped: Stopped | None = None) -> Rationale:
         """The rationale at the end of this trail."""
         context = self.context
         required = (context.required,) if context.required else ()
