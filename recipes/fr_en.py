@@ -59,7 +59,7 @@ LONGEST = 128
 MOST_BYTES = 20_000_000
 """The size of a packaged model at most."""
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 Out = Annotated[Path, typer.Option(metavar="DIR", help="The folder of the run and its model.")]
 Model = Annotated[Path, typer.Option(metavar="DIR", help="The folder of a trained model.")]
