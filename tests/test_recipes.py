@@ -117,7 +117,6 @@ def test_a_model_is_trained_tuned_exported_and_explained(tmp_path, pairs, capsys
     translator = rationales.load(out, kind="seq2seq")
     explanation = translator.explain("Je n'ai pas vu deux chats !", max_size=2)
     assert len(explanation.tokens) > 0
-    translator.folder = out
     assert len(held_out(translator, pairs)) == 4
 
 

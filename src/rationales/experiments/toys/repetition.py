@@ -27,7 +27,7 @@ from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.experiments.folder import PARTS, RESULTS, TABLE, ExperimentFolder, markdown_table
 from rationales.experiments.toys.training import Progress, Schedule, Task, trained, untrained_gpt2
-from rationales.models.files import save_model
+from rationales.models import save_model
 from rationales.render import plots
 from rationales.scoring.causal import CausalScorer
 
