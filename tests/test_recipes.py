@@ -84,6 +84,10 @@ def test_a_model_is_trained_tuned_exported_and_explained(tmp_path, pairs, capsys
     assert record["steps"] == 8
     assert record["epochs"] == pytest.approx(8 / 6, abs=0.01)  # 32 pairs in batches of 6
     assert split_of(record) == (0, 4)
+    assert record["command"] == (
+        "python recipes/fr_en.py train --out OUT --pairs PAIRS --steps 8 --batch 6 "
+        "--learning-rate 0.0015 --warmup 2 --seed 0 --held-out 4"
+    )
     assert [found["beams"] for found in record["bleu"]] == [1, 5]
     assert all("tok:13a" in found["signature"] for found in record["bleu"])
     assert record["bleu"][0]["sentences"] == 4
@@ -107,6 +111,8 @@ def test_a_model_is_trained_tuned_exported_and_explained(tmp_path, pairs, capsys
         assert json.loads((out / name).read_text()).keys() == (
             json.loads((packaged / name).read_text()).keys()
         )
+    for file in out.iterdir():
+        assert str(tmp_path).encode() not in file.read_bytes()
     with safe_open(out / "model.safetensors", "pt") as file:
         assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.float16}  # noqa: SIM118
     assert same(right, weights(out))
@@ -188,6 +194,8 @@ def test_errors_are_one_line(tmp_path, pairs):
     ):
         with pytest.raises(RationalesError, match=message):
             run(command, out, **{"pairs": pairs, **options})
+    with pytest.raises(RationalesError, match="the loss is nan: give a lower"):
+        train(out, pairs, steps=8, learning_rate=1e30)
     train(tmp_path / "trained", pairs, steps=1)
     with pytest.raises(RationalesError, match="was trained on other pairs"):
         run("tune", out, other, model=tmp_path / "trained")
