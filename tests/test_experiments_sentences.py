@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,25 +12,35 @@ import rationales
 from progresses import dies_when, silent, untimed
 from rationales.cli import experiment as commands
 from rationales.cli import run as cli
+from rationales.data import sha256
 from rationales.errors import RationalesError
-from rationales.experiments import tables, translation_record
+from rationales.experiments import tables
 from rationales.experiments.contestants import OF_TRANSLATIONS, contestants
 from rationales.experiments.lines import Lines
-from rationales.experiments.pieces import load_pieces, train_pieces
 from rationales.experiments.runner import KEY, SOURCE
-from rationales.experiments.translation import alignments, distractors, sentences
+from rationales.experiments.translation import alignments, distractors, pairs, sentences
 from rationales.experiments.translation.alignments import Words
 from rationales.experiments.translation.alignments_data import AlignedPair, read_folder
 from rationales.experiments.translation.detokenization import detokenize
 from rationales.experiments.translation.sentences import Sentence
-from rationales.experiments.translation_model import Shape, build
 from rationales.metrics import Seam
 from rationales.ranking import make_ranker
 from rationales.translator import Translator
 
-from tiny_models import draw_weights
+from tiny_models import draw_weights, recipe
 
 FEW = ("greedy", "greedy-minimal", "last-attention", "random")
+ARCHITECTURE = {
+    "d_model": 16,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "max_position_embeddings": 128,
+    "dropout": 0.0,
+}
 GOLD = "1-1 2-2 3p3\n1-1 2-4 3-3 2p2\n1-1 2-2 3-3\n"
 TEXT = "the house .   ||| la maison .\ni see it   ||| je ne le vois\noh , no   ||| oh , non\n"
 
@@ -48,7 +58,7 @@ def data(tmp_path, monkeypatch):
     lines = [f"{e} {n}.\t{f} {n}." for f, e in words for n in ("un", "deux", "trois", "six")]
     (folder / "tatoeba-fr-en/en-fr.tsv").write_text("\n".join(lines) + "\n")
     monkeypatch.setenv("RATIONALES_DATA", str(folder))
-    monkeypatch.setattr(translation_record, "HELD_OUT", 4)
+    monkeypatch.setattr(pairs, "HELD_OUT", 4)
     return folder
 
 
@@ -56,11 +66,10 @@ def data(tmp_path, monkeypatch):
 def folder(tmp_path_factory):
     """A tiny model of Marian's architecture with wide random weights, and its pieces."""
     home = tmp_path_factory.mktemp("models") / "tiny-fr-en"
-    home.mkdir()
-    pieces = home / "tokenizer.json"
-    pieces.write_text(train_pieces([TEXT.replace("|||", ""), "Le chat. The cat un deux."], 340))
-    tokenizer = load_pieces(pieces, 128)
-    model = draw_weights(build(Shape(340, 16, 24, 2, 1, 2, 128, 0.0), tokenizer, 0))
+    texts = [TEXT.replace("|||", ""), "Le chat. The cat un deux."]
+    fr_en = recipe("fr_en")
+    tokenizer = fr_en.build_tokenizer(texts, 340, 128)
+    model = draw_weights(fr_en.build_model(tokenizer, 0, **ARCHITECTURE))
     model.save_pretrained(home)
     tokenizer.save_pretrained(home)
     return home
@@ -415,22 +424,23 @@ def test_all_says_why_translations_are_skipped(data, tmp_path, monkeypatch, caps
     assert "distractors is skipped: tatoeba-fr-en/en-fr.tsv is not in" in capsys.readouterr().err
 
 
-def test_what_is_held_out_is_what_a_model_was_not_trained_on(data, translator, monkeypatch):
+def test_what_is_held_out_is_what_a_model_was_not_trained_on(data, translator, tmp_path):
     file = data / "tatoeba-fr-en/en-fr.tsv"
-    usual = translation_record.held_out(translator, file)
+    usual = pairs.held_out(translator, file)
     assert len(usual) == 4
     record = {
         "settings": {"seed": 5},
-        "data": {"sha256": translation_record.sha256(file)},
+        "data": {"sha256": sha256(file)},
         "trained": {"settings": {"seed": 3, "held_out": 2}},
     }
-    place = Path(translator.name) / translation_record.RECORD
-    try:
-        place.write_text(json.dumps(record))
-        other = translation_record.held_out(translator, file)
-        assert len(other) == 2
-        file.write_text(file.read_text() + "A dog.\tUn chien.\n")
-        with pytest.raises(RationalesError, match="what was held out would leak"):
-            translation_record.held_out(translator, file)
-    finally:
-        place.unlink()
+    (tmp_path / pairs.RECORD).write_text(json.dumps(record))
+    translator = copy(translator)
+    translator.folder = tmp_path
+    assert len(pairs.held_out(translator, file)) == 2
+    # Where the weights were read from counts, not the name.
+    translator.name, translator.folder = "fr-en", tmp_path / "fr-en"
+    assert pairs.held_out(translator, file) == usual
+    translator.folder = tmp_path
+    file.write_text(file.read_text() + "A dog.\tUn chien.\n")
+    with pytest.raises(RationalesError, match="held-out pairs would leak"):
+        pairs.held_out(translator, file)

@@ -25,9 +25,8 @@ from rationales.experiments.lines import Lines, Progress
 from rationales.experiments.opening import Experiment, Opened
 from rationales.experiments.runner import KEY, Task, find_rationales
 from rationales.experiments.translation import sentences as sharing
-from rationales.experiments.translation.pairs import PAIRS
+from rationales.experiments.translation.pairs import PAIRS, held_out
 from rationales.experiments.translation.sentences import Sentence
-from rationales.experiments.translation_record import held_out
 from rationales.explainer import Explainer
 from rationales.metrics import Seam, Total, crossovers
 from rationales.options import Options
