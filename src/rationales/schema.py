@@ -95,7 +95,9 @@ def _contradictions(explanation: Explanation) -> Iterator[str]:
     for place, token in enumerate(explanation.tokens):
         if token.index != place:
             yield f"tokens[{place}].index must be {place}, not {token.index}"
-    yield from _not_below(count, {"unexplainable": explanation.unexplainable}, f"the end of the {count} tokens")
+    yield from _not_below(
+        count, {"unexplainable": explanation.unexplainable}, f"the end of the {count} tokens"
+    )
     for place, rationale in enumerate(explanation.rationales):
         yield from _contradictions_in(rationale, f"rationales[{place}]", count)
 

@@ -127,7 +127,7 @@ def _fail(message: str) -> int:
 
 def _say(message: str, code: int) -> int:
     """The exit code, after a line on standard error that says why, if there is one."""
-    with suppress(OSError):  # nobody reads it
+    with suppress(OSError):  # there is no reader
         if message:
             typer.echo(" ".join(message.split()), err=True)
     return code
