@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 
 import pytest
 
@@ -13,73 +12,10 @@ from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.experiments.contestants import LABELS, Rankings, contestants
 from rationales.experiments.language.optima import find_optima, optimum
-from rationales.experiments.lines import Lines, Pace, seconds_in
+from rationales.experiments.lines import Lines
 from rationales.experiments.runner import KEY, Endless, Task, find_rationales
 from rationales.ranking import RankingOptions, make_ranker
 from rationales.scoring.protocol import Score
-
-
-def test_lines_are_found_again_and_a_torn_one_is_dropped(tmp_path):
-    path = tmp_path / "parts" / "lines.jsonl"
-    lines = Lines(path, ("example", "method"))
-    lines.add({"example": "ä", "method": "greedy", "n": 1})
-    lines.add({"example": "ä", "method": "random", "n": 2})
-    whole = path.read_bytes()
-    for torn in (b'{"example": "b"', b"\xff\xfe", b'{"example": "b", "method": "x"}'):
-        path.write_bytes(whole + torn)
-        again = Lines(path, ("example", "method"))
-        assert list(again) == list(lines)
-        assert path.read_bytes() == whole
-        assert ("ä", "random") in again
-        assert again["ä", "random"]["n"] == 2
-        assert len(again) == 2
-
-
-@pytest.mark.parametrize("damage", ['{"example": 1}\n', "no json\n", "[1]\n"])
-def test_a_damaged_line_is_one_line(damage, tmp_path):
-    path = tmp_path / "lines.jsonl"
-    path.write_text('{"example": 1, "method": 2}\n' + damage)
-    with pytest.raises(RationalesError, match=r"line 2 of .* is damaged"):
-        Lines(path, ("example", "method"))
-
-
-def test_lines_that_cannot_be_written_are_one_line(tmp_path):
-    (tmp_path / "parts").write_text("a file, not a folder")
-    with pytest.raises(RationalesError, match="cannot write"):
-        Lines(tmp_path / "parts" / "lines.jsonl", ("a",)).add({"a": 1})
-
-
-def test_the_time_left_is_that_of_the_kinds_that_are_left():
-    pace = Pace(Counter(["slow", "slow", "fast"]), total=4)
-    assert pace.done == 1
-    assert pace.note == ""
-    pace._since -= 100
-    assert pace.finish("slow") == pytest.approx(100, abs=1)
-    assert pace.done == 2
-    assert pace.note == "3 min left"  # one slow piece, and one of a kind nobody has seen
-    pace._since -= 1
-    pace.finish("fast")
-    assert pace.note == "2 min left"
-    pace.finish("slow")
-    assert pace.note == ""
-    long = Pace(Counter(["x", "x"]), total=2)
-    long._since -= 7200
-    long.finish("x")
-    assert long.note == "2.0 h left"
-    short = Pace(Counter(["x", "x"]), total=2)
-    short._since -= 10
-    short.finish("x")
-    assert short.note == "10 s left"
-
-
-def test_the_time_of_all_runs_is_that_of_their_lines(tmp_path):
-    path = tmp_path / "lines.jsonl"
-    assert seconds_in(path) == 0
-    lines = Lines(path, ("a",))
-    for a in range(3):
-        lines.add({"a": a, "seconds": 1.5})
-    lines.add({"a": 3})
-    assert seconds_in(path) == 4.5
 
 
 def test_contestants_are_the_paper_s_and_signed_ones_come_twice():

@@ -11,6 +11,10 @@ class RationalesError(ValueError):
     """What was given, what was expected, and what to do next, in one line."""
 
 
+class RationalesWarning(UserWarning):
+    """Something that a user should know and that stops nothing, in one line."""
+
+
 class OptionError(RationalesError):
     """An error about options, which are named as they are in Python or as they were typed.
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from rationales.arguments import (
     check_context,
@@ -32,6 +32,7 @@ from rationales.options import Options
 from rationales.result import Explanation, Rationale, Step
 from rationales.scoring.protocol import Score, SubsetScorer
 from rationales.scoring.span import SpanScorer
+from rationales.search.base import Search
 from rationales.search.driver import run
 from rationales.text import (
     Passage,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from rationales.models.files import Kind
     from rationales.ranking import Ranker
 
+K = TypeVar("K", bound=Hashable)
 DEFAULT_ADAPTER = "smollm2-135m-instruct-compat"
 
 
@@ -189,6 +191,31 @@ class Explainer:
         except Interrupted as interrupted:
             raise Interrupted(explanations + interrupted.explanations) from interrupted
         return explanations[0] if isinstance(text, str) else explanations
+
+    def rationalize(
+        self,
+        contexts: Iterable[tuple[K, Context]],
+        options: Options | Callable[[K], Options],
+        *,
+        start: Callable[[K], Rationale] | None = None,
+        on_scored: Callable[[int], None] | None = None,
+    ) -> Iterator[tuple[K, Rationale]]:
+        """The rationale of each context with its key, as it is found; all run side by side.
+
+        ``start`` gives rationales that were found before, which ``minimal`` then prunes: nothing is
+        searched again. ``on_scored`` hears how many subsets were scored.
+        """
+        rankers: dict[Options, Ranker | None] = {}
+
+        def searches() -> Iterator[tuple[K, Context, Search]]:
+            for key, context in contexts:
+                own = options if isinstance(options, Options) else options(key)
+                if own not in rankers:
+                    rankers[own] = self._ranker(own)
+                begun = None if start is None else start(key)
+                yield key, context, make_search(context, own, Means(rankers[own]), begun)
+
+        return run(searches(), SpanScorer(self.scorer), on_evaluations=on_scored)
 
     def explain_all(
         self,

@@ -64,10 +64,16 @@ class Means:
     """Units of the text, from sentences down to tokens, for ``coarse_to_fine``."""
 
 
-def make_search(context: Context, options: Options, means: Means | None = None) -> Search:
+def make_search(
+    context: Context,
+    options: Options,
+    means: Means | None = None,
+    start: Rationale | None = None,
+) -> Search:
     """The search that the options ask for, from the whole context's prediction on.
 
-    That one evaluation is not counted: it is not the search's own.
+    That one evaluation is not counted: it is not the search's own. ``start`` is a rationale found
+    before, which ``minimal`` prunes: nothing is searched again.
     """
     means = means or Means()
     [full] = yield [context.everything]
@@ -83,7 +89,10 @@ def make_search(context: Context, options: Options, means: Means | None = None) 
         return find_once(context, options.change(max_size=None))
 
     def find_once(context: Context, options: Options = options) -> Search:
-        rationale = yield from _search(context, criterion, options, means)
+        if start is None:
+            rationale = yield from _search(context, criterion, options, means)
+        else:
+            rationale = start
         return (yield from prune(context, rationale, criterion)) if options.minimal else rationale
 
     rationale = yield from disjoint(context, options.disjoint, find)

@@ -4,6 +4,7 @@
     top-k=K     the target is among the K most likely tokens
     prob=P      p(target | subset) ≥ P
     ratio=R     p(target | subset) ≥ R · p(target | whole context)
+    none        never: a search goes on to its largest size
     contrast    p(target | subset) > p(alternative | subset)
 
 A search grows a subset by what raises the *value*: log p(target), or for a contrast the difference
@@ -22,7 +23,7 @@ from rationales.errors import OptionError, RationalesError
 from rationales.scoring.protocol import Score
 from rationales.ties import TIE
 
-KINDS = "argmax, top-k=K, prob=P or ratio=R"
+KINDS = "argmax, top-k=K, prob=P, ratio=R or none"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def parse(text: str) -> tuple[str, float | None]:
         number = float(level) if level else None
     except ValueError:
         number = math.nan
-    if text == "argmax":
+    if text in ("argmax", "none"):
         return kind, None
     if kind == "top-k" and number is not None and number >= 1 and number.is_integer():
         return kind, number
@@ -75,6 +76,8 @@ def make_criterion(text: str, context: Context, full: Score) -> Criterion:
     kind, level = parse(text)
     if context.asked:
         return _contrast(full)
+    if kind == "none":
+        return Criterion(lambda score: False)
     if kind == "top-k":
         if full.rank is None:
             raise RationalesError("top-k needs the target's rank, which this scorer does not tell")

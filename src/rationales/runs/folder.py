@@ -1,0 +1,235 @@
+"""The folder of a run: what the run is, what it has finished, and its results.
+
+    run.json     kind, identity, versions, and the files that the run wrote
+    parts/       finished work: a run that was killed goes on from here
+    …            results, tables, figures, weights
+
+The identity says which run this is: settings, and digests of weights and data. The same identity
+goes on; another one is refused. Versions of libraries are recorded; other ones only warn.
+Every file is written under a temporary name and then renamed, so a file with its name is whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rationales.errors import RationalesError, RationalesWarning, first_line
+from rationales.runs.lines import Lines
+
+RUN, PARTS = "run.json", "parts"
+_LOCK = ".lock"
+_LIBRARIES = ("rationales", "torch", "transformers", "peft", "accelerate")
+
+
+class RunFolder:
+    """The folder of one run; ``kind`` is the command that writes it (``"experiment lambada"``)."""
+
+    def __init__(self, path: str | Path, kind: str) -> None:
+        self.path = Path(path).expanduser()
+        self.parts = self.path / PARTS
+        self._kind = kind
+
+    @contextmanager
+    def opened(self, identity: dict[str, Any], overwrite: bool = False) -> Iterator[None]:
+        """A context in which the folder holds the run of this identity, for this process alone.
+
+        With ``overwrite``, a run of another identity is removed first; the same one goes on.
+        """
+        from filelock import FileLock, Timeout
+
+        with self._explained(RUN):
+            self.path.mkdir(parents=True, exist_ok=True)
+            # The lock file stays: if it were removed, two processes could each hold "the" lock.
+            lock = FileLock(self.path / _LOCK)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout as error:
+                raise RationalesError(
+                    f"another process is writing to {self.path}: wait for it, or give another --out"
+                ) from error
+        try:
+            self._claim(json.loads(json.dumps(identity)), overwrite)
+            yield
+        finally:
+            lock.release()
+
+    def part(self, name: str, compute: Callable[[], Any]) -> Any:
+        """The result of one part of the run: read if it was finished before, else computed.
+
+        It is read back in any case, so a run that goes on sees the same as an unbroken one.
+        """
+        path = self.parts / f"{name}.json"
+        if not path.exists():
+            self.write(f"{PARTS}/{name}.json", json.dumps(compute()))
+        return json.loads(path.read_text(encoding="utf-8"))
+
+    def lines(self, key: tuple[str, ...], name: str = "lines") -> Lines:
+        """The finished lines of this name, each found by the values of its ``key`` fields."""
+        return Lines(self.parts / f"{name}.jsonl", key)
+
+    def write(self, name: str, text: str) -> Path:
+        """The path of a text file of the run, now written."""
+        with self.writing(name) as path:
+            path.write_text(text, encoding="utf-8")
+        return self.path / name
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Path]:
+        """A context with a temporary path, which becomes the file of this name at its end."""
+        target = self.path / name
+        with self._explained(name):
+            target.parent.mkdir(exist_ok=True)
+            handle, temporary = tempfile.mkstemp(
+                prefix=".", suffix=target.suffix, dir=target.parent
+            )
+            os.close(handle)
+            work = Path(temporary)
+            try:
+                yield work
+                work.chmod(0o644)  # temporary files are private; results are not
+                self.record([name])
+                work.replace(target)
+            finally:
+                work.unlink(missing_ok=True)
+
+    def record(self, names: Iterable[str]) -> None:
+        """Note files that the run writes, so that ``overwrite`` removes these and no others."""
+        known = self._read()
+        if known is None:  # not opened: a report over several runs, which is no run itself
+            return
+        new = [name for name in names if not name.startswith(PARTS) and name not in known["files"]]
+        if new:
+            self._write_run(known | {"files": sorted({*known["files"], *new})})
+
+    def _claim(self, identity: dict[str, Any], overwrite: bool) -> None:
+        """Make the folder that of this run, or raise if it holds anything else."""
+        known = self._read()
+        if known is None:
+            if not overwrite and any(not f.name.startswith(".") for f in self.path.iterdir()):
+                raise RationalesError(
+                    f"{self.path} has other files and no {RUN}: give another --out, or --overwrite "
+                    "(which leaves these files)"
+                )
+        elif known["kind"] != self._kind:
+            raise RationalesError(
+                f"{self.path} holds a run of `rationales {known['kind']}`: give another --out"
+            )
+        elif known["identity"] == identity:
+            _compare_versions(known.get("versions", {}), self.path)
+            return
+        elif not overwrite:
+            raise RationalesError(
+                f"{self.path} holds another run ({_difference(known['identity'], identity)}): "
+                "give another --out, or --overwrite"
+            )
+        else:
+            self._clear(known["files"])
+        self._write_run(
+            {"kind": self._kind, "identity": identity, "versions": versions(), "files": []}
+        )
+
+    def _read(self) -> dict[str, Any] | None:
+        """The content of run.json; None if there is none."""
+        path = self.path / RUN
+        try:
+            known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            known["kind"], known["identity"], known["files"]
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RationalesError(
+                f"cannot read {path} ({first_line(error)}): give another --out"
+            ) from error
+        return known
+
+    def _write_run(self, content: dict[str, Any]) -> None:
+        work = self.path / f".{RUN}"
+        with self._explained(RUN):
+            work.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            work.replace(self.path / RUN)
+
+    def _clear(self, files: Iterable[str]) -> None:
+        """Remove what the former run wrote, and nothing else."""
+        with self._explained(RUN):
+            for name in files:
+                (self.path / name).unlink(missing_ok=True)
+            if self.parts.exists():
+                shutil.rmtree(self.parts)
+
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        """A context in which a full or read-only disk is an error of one line."""
+        try:
+            yield
+        except RationalesError:
+            raise
+        except Exception as error:
+            why = getattr(error, "strerror", None)
+            if _is_full(error):
+                why = "no space left on the disk"
+            if why is None:
+                raise
+            raise RationalesError(
+                f"cannot write {what} to {self.path}: {why}; what was finished before is kept"
+            ) from error
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python, this package and the libraries that its numbers depend on."""
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _compare_versions(recorded: dict[str, str], path: Path) -> None:
+    """Warn if a run goes on with other versions than it began with."""
+    changed = [
+        f"{name} {recorded.get(name, '(not recorded)')} → {now}"
+        for name, now in versions().items()
+        if recorded.get(name) != now
+    ]
+    if changed:
+        message = f"{path} was begun with other versions: {', '.join(changed)}"
+        warnings.warn(message, RationalesWarning, stacklevel=4)
+
+
+def _difference(found: Any, wanted: dict[str, Any], within: str = "") -> str:
+    """The first field in which another identity differs, in words."""
+    if not isinstance(found, dict):
+        return f"its {within or 'identity'} differs"
+    for name in [*wanted, *found]:
+        one, other = found.get(name), wanted.get(name)
+        if one == other:
+            continue
+        if isinstance(other, dict):
+            return _difference(one, other, name)
+        return (
+            f"its {name} differs"
+            if isinstance(other, list)
+            else f"its {name} is {one}, not {other}"
+        )
+    return "its identity differs"
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Whether an error, or its cause, says that the disk is full."""
+    while error is not None:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if "No space left" in str(error):  # safetensors has an exception of its own
+            return True
+        error = error.__cause__ or error.__context__
+    return False

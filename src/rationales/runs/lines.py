@@ -1,0 +1,139 @@
+"""One JSON line for each finished piece of work, so that a run can be killed and goes on.
+
+A line is found again by some of its fields, its key: what has a line is not done again. A run that
+was killed while it wrote leaves a torn last line, which is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rationales.errors import RationalesError
+
+Progress = Callable[[str, float, float | None, str], None]
+"""Called with what is being done, how much of it is done, of how much, and a short note."""
+
+Line = dict[str, Any]
+
+
+class Lines:
+    """A file of JSON lines, each found by its key.
+
+    A line that is added outlives the process. To outlive the machine, it may need a second.
+    """
+
+    def __init__(self, path: Path, key: tuple[str, ...]) -> None:
+        self.path = path
+        self._key = key
+        self._lines: dict[tuple[Any, ...], Line] = {}
+        self._synced = 0.0
+        try:
+            data = path.read_bytes() if path.exists() else b""
+            whole = data[: data.rfind(b"\n") + 1]
+            if len(whole) < len(data):
+                with path.open("r+b") as file:
+                    file.truncate(len(whole))
+        except OSError as error:
+            raise self._problem("read", error) from error
+        for number, text in enumerate(whole.splitlines(), start=1):
+            try:
+                line = json.loads(text)
+                self._lines.setdefault(self._key_of(line), line)
+            except (ValueError, KeyError, TypeError) as error:
+                raise RationalesError(
+                    f"line {number} of {path} is damaged: remove it, or give another --out"
+                ) from error
+
+    def __contains__(self, key: tuple[Any, ...]) -> bool:
+        return key in self._lines
+
+    def __getitem__(self, key: tuple[Any, ...]) -> Line:
+        return self._lines[key]
+
+    def __iter__(self) -> Iterator[Line]:
+        return iter(self._lines.values())
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def add(self, line: Line) -> None:
+        """Write a line, and remember it."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                file.flush()
+                if (now := time.monotonic()) - self._synced > 1:  # small lines come by hundreds
+                    os.fsync(file.fileno())
+                    self._synced = now
+        except OSError as error:
+            raise self._problem("write", error) from error
+        self._lines[self._key_of(line)] = line
+
+    def _key_of(self, line: Line) -> tuple[Any, ...]:
+        return tuple(line[name] for name in self._key)
+
+    def _problem(self, verb: str, error: OSError) -> RationalesError:
+        why = error.strerror or str(error)
+        return RationalesError(
+            f"cannot {verb} {self.path}: {why}; what was finished before is kept"
+        )
+
+
+def seconds_in(path: Path) -> float:
+    """What the work in a file of whole lines took, over all the runs that wrote it."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return float(sum(json.loads(line).get("seconds", 0) for line in text.splitlines()))
+
+
+@dataclass
+class Pace:
+    """How far a run is and how long it will take, from the mean time of each kind of work."""
+
+    remaining: Counter[str]
+    """How many pieces of each kind are to be done."""
+    total: int
+    _seconds: dict[str, tuple[float, int]] = field(default_factory=dict)
+    _since: float = field(default_factory=time.monotonic)
+
+    @property
+    def done(self) -> int:
+        """Pieces that are finished, by this run or one before."""
+        return self.total - self.remaining.total()
+
+    def begin(self) -> None:
+        """Start the clock for a new piece."""
+        self._since = time.monotonic()
+
+    def finish(self, kind: str) -> float:
+        """A piece of this kind is done; the seconds since it began, or since the one before it.
+
+        Pieces that are done side by side finish at about the same time, and the first one of them
+        has most of it: only the sum says something.
+        """
+        now = time.monotonic()
+        took = now - self._since
+        seconds, pieces = self._seconds.get(kind, (0.0, 0))
+        self._seconds[kind] = seconds + took, pieces + 1
+        self._since = now
+        self.remaining[kind] -= 1
+        return round(took, 2)
+
+    @property
+    def note(self) -> str:
+        """The time left, in words; nothing as long as little is known."""
+        if not self._seconds or not self.remaining.total():
+            return ""
+        means = {kind: seconds / pieces for kind, (seconds, pieces) in self._seconds.items()}
+        usual = sum(means.values()) / len(means)
+        left = sum(means.get(kind, usual) * pieces for kind, pieces in self.remaining.items())
+        if left < 90:
+            return f"{left:.0f} s left"
+        return f"{left / 60:.0f} min left" if left < 5400 else f"{left / 3600:.1f} h left"
