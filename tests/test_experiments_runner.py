@@ -14,7 +14,7 @@ from rationales.experiments.contestants import LABELS, Rankings, contestants
 from rationales.experiments.language.optima import find_optima, optimum
 from rationales.experiments.lines import Lines
 from rationales.experiments.runner import KEY, Endless, Task, find_rationales
-from rationales.ranking import RankingOptions, make_ranker
+from rationales.ranking import make_ranker
 from rationales.scoring.protocol import Score
 
 
@@ -43,17 +43,14 @@ def test_contestants_that_will_not_do(names, message):
 
 
 @pytest.mark.parametrize("name", ["gradient-x-embedding", "integrated-gradients"])
-def test_absolute_importances_come_from_the_signed_attribution(name, tiny_explainer):
+def test_signed_and_absolute_forms_share_an_attribution(name, tiny_explainer):
     context = Context((5, 9, 30, 12, 7), target_id=3, required=(4,))
     rankings = Rankings(tiny_explainer)
     own = {"ig_steps": 4} if name == "integrated-gradients" else {}
-    signed, absolute = (
-        rankings.ranker(Options(method=name, absolute=flag, **own)).rank(context)
-        for flag in (False, True)
-    )
-    for flag, mine in ((False, signed), (True, absolute)):
-        wanted = RankingOptions(absolute=flag, ig_steps=4)
-        assert mine == make_ranker(name, tiny_explainer.model, wanted).rank(context)
+    wanted = make_ranker(name, tiny_explainer.model, ig_steps=4).rank([context])
+    for flag in (False, True):
+        options = Options(method=name, absolute=flag, **own)
+        assert rankings.ranker(options).rank([context]) == wanted
     assert len(rankings._known) == 1
     rankings.clear()
     assert not rankings._known

@@ -11,7 +11,7 @@ from rationales.cli.progress import Bar
 
 if TYPE_CHECKING:
     from rationales.explainer import Explainer
-    from rationales.models.files import Kind
+    from rationales.models import Kind
 
 Out = Annotated[
     Path,

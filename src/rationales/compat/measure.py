@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
 from rationales.compat.options import MeasureOptions
 from rationales.compat.text import pack, read_text
 from rationales.context import Context
 from rationales.errors import RationalesError
-from rationales.explainer import load
+from rationales.loading import load
 from rationales.runs import Progress
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.protocol import Query, SubsetScorer
@@ -68,7 +68,7 @@ class Measurement:
 def measure_model(
     text: str | Path,
     model: str | None = None,
-    adapter: str | None = None,
+    adapter: str | Literal[False] | None = None,
     options: MeasureOptions | None = None,
     *,
     progress: Progress = lambda *_: None,

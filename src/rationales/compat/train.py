@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from rationales.compat.adapter import RECORD, WEIGHTS, check_base, fingerprints, read_record
+from rationales.compat.adapter import RECORD, WEIGHTS, check_base, read_record
 from rationales.compat.inputs import MaskedPass, check_model
 from rationales.compat.options import SELF, TrainOptions
 from rationales.compat.rows import Rows, sample_rows
@@ -34,8 +34,14 @@ from rationales.compat.subsets import DISTRIBUTIONS, mixture
 from rationales.compat.text import TextFile, pack, read_text
 from rationales.compat.trainer import SubsetTrainer, last_step, training_arguments
 from rationales.errors import RationalesError
-from rationales.models import LoadedModel, check_bfloat16, is_default, load_model
-from rationales.models.default import DEFAULT_MODEL
+from rationales.models import (
+    DEFAULT_MODEL,
+    LoadedModel,
+    check_bfloat16,
+    fingerprints,
+    is_default,
+    load_model,
+)
 from rationales.runs import PARTS, Progress, RunFolder, versions
 from rationales.text import prefix_ids
 

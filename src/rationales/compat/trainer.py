@@ -82,6 +82,7 @@ class SubsetTrainer(Trainer):
         on_step: Callable[[SubsetTrainer], None] | None = None,
     ) -> None:
         super().__init__(model=model, args=arguments, train_dataset=rows)
+        self.model: torch.nn.Module = model
         self.remove_callback(PrinterCallback)
         self.add_callback(_Clock(self))
         self.schedule = schedule
@@ -137,11 +138,12 @@ class SubsetTrainer(Trainer):
             return distill_loss(student, soft_targets, weights) / ids.numel()
 
     def create_scheduler(
-        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+        self, num_training_steps: int, optimizer: Any = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
         """The learning rates of the schedule."""
+        assert self.optimizer is not None
         self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
-            optimizer or self.optimizer, lambda step: self.schedule.rate(step, self.seconds)
+            self.optimizer, lambda step: self.schedule.rate(step, self.seconds)
         )
         return self.lr_scheduler
 

@@ -12,26 +12,17 @@ from dataclasses import dataclass, field, replace
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.explainer import Explainer
-from rationales.methods import BASELINES
-from rationales.option_rules import READ_BY
-from rationales.options import Options
-from rationales.ranking import Ranker, RankingOptions, TogetherRanker, make_ranker
-from rationales.ranking.factory import SIGNED_RANKERS
+from rationales.methods import BASELINES, METHODS, SIGNED
+from rationales.options import READ_BY, Options
+from rationales.ranking import Ranker, make_ranker
 
 LABELS = {
     "greedy": "greedy",
     "greedy-minimal": "greedy, minimal",
     "greedy-fast": "greedy, fast",
-    "gradient-norm": "gradient norms",
-    "gradient-x-embedding": "gradient × embedding",
-    "integrated-gradients": "integrated gradients",
-    "attention-rollout": "attention rollout",
-    "last-attention": "last attention layer",
-    "all-attention": "all attention layers",
-    "random": "random (control)",
-    "nearest-first": "nearest first (control)",
+    **{name: METHODS[name].label for name in BASELINES},
 }
-OF_TRANSLATIONS = tuple(name for name in LABELS if name != "attention-rollout")
+OF_TRANSLATIONS = tuple(n for n in LABELS if n not in METHODS or not METHODS[n].causal_only)
 """What there is for encoder–decoders: a rollout follows one stack of layers."""
 
 
@@ -74,7 +65,7 @@ def contestants(
         read = {"seed": seed, "ig_steps": steps}
         own = {option: value for option, value in read.items() if name in READ_BY[option]}
         label = LABELS[name]
-        if name in SIGNED_RANKERS:
+        if name in SIGNED:
             for form, absolute in (("signed", False), ("absolute", True)):
                 full = name if form == "signed" else f"{name}-absolute"
                 changed = options.change(method=name, absolute=absolute, **own)
@@ -108,16 +99,15 @@ class Rankings:
         """
         if options.method not in BASELINES:
             return None
-        batch = getattr(self.explainer.scorer, "batch_tokens", RankingOptions().batch_tokens)
         signed = make_ranker(
             options.method,
             self.explainer.model,
-            RankingOptions(
-                seed=options.value("seed"), ig_steps=options.ig_steps, batch_tokens=batch
-            ),
+            seed=options.value("seed"),
+            ig_steps=options.ig_steps,
+            batch_tokens=getattr(self.explainer.scorer, "batch_tokens", 4096),
         )
-        found = _Remembering(signed, options, self._known)
-        found.prepare(contexts)
+        found = _Remembering(signed, options.method, self._known)
+        found.rank(list(contexts))
         return found
 
     def clear(self) -> None:
@@ -127,27 +117,19 @@ class Rankings:
 
 @dataclass(frozen=True)
 class _Remembering:
-    """A ranker that looks up what it has ranked before; absolute values are taken afterwards."""
+    """A ranker that looks up what it has ranked before."""
 
     inner: Ranker
-    options: Options
+    method: str
     known: dict[tuple[str, Context], list[float]]
 
-    def rank(self, context: Context) -> list[float]:
-        """The importances, absolute if the options say so."""
-        key = self._key(context)
-        if key not in self.known:
-            self.known[key] = self.inner.rank(context)
-        found = self.known[key]
-        return [abs(each) for each in found] if self.options.absolute else list(found)
-
-    def prepare(self, contexts: Iterable[Context]) -> None:
-        """Rank these together, as far as they are new and the ranker can."""
-        if isinstance(self.inner, TogetherRanker):
-            new = [each for each in contexts if self._key(each) not in self.known]
-            for context, found in zip(new, self.inner.rank_all(new), strict=True):
-                self.known[self._key(context)] = found
+    def rank(self, contexts: Sequence[Context]) -> list[list[float]]:
+        """The importances; contexts that are new are ranked together."""
+        new = [context for context in contexts if self._key(context) not in self.known]
+        for context, found in zip(new, self.inner.rank(new), strict=True):
+            self.known[self._key(context)] = found
+        return [list(self.known[self._key(context)]) for context in contexts]
 
     def _key(self, context: Context) -> tuple[str, Context]:
         """What an importance depends on: not on what a search may add, or has already."""
-        return self.options.method, replace(context, required=(), units=None)
+        return self.method, replace(context, required=(), units=None)

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from rationales import explainer as explaining
-from rationales.compat.adapter import WEIGHTS, fingerprint
+from rationales.compat.adapter import WEIGHTS
 from rationales.context import Context
 from rationales.data import data_file, sha256
 from rationales.errors import RationalesError
 from rationales.explainer import Explainer
+from rationales.models import fingerprint
 from rationales.scoring.adapted import AdaptedScorer
 
 

@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rationales.compat.options import TrainOptions
+from rationales.compat.options import DistributionName, TrainOptions
 from rationales.compat.text import read_text
 from rationales.compat.train import train
 from rationales.context import Context
 from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.experiments.folder import PARTS, RESULTS, TABLE, ExperimentFolder, markdown_table
-from rationales.experiments.toys.training import Progress, Schedule, Task, trained, untrained_gpt2
-from rationales.models.files import save_model
+from rationales.experiments.toys.training import Schedule, Task, trained, untrained_gpt2
+from rationales.models import save_model
 from rationales.render import plots
+from rationales.runs import Progress
 from rationales.scoring.causal import CausalScorer
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class FineTuning:
     steps: int = 500
     batch: int = 64
     learning_rate: float = 1e-3
-    distribution: str = "uniform-length"
+    distribution: DistributionName = "uniform-length"
     mixture: float = 0.5
 
 
