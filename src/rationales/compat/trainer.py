@@ -34,6 +34,7 @@ from rationales.compat.inputs import MaskedPass
 from rationales.compat.losses import data_loss, distill_loss
 from rationales.compat.rows import Rows, generator
 from rationales.errors import RationalesError, RationalesWarning, first_line
+from rationales.models import quietly
 
 if TYPE_CHECKING:
     from transformers import TrainerControl
@@ -60,7 +61,7 @@ class Objective:
     """What a row is trained for: the next token, or the predictions of a teacher."""
 
     teacher: Callable[[], AbstractContextManager[torch.nn.Module]] | None = None
-    """A context with the model whose predictions are the soft targets; None: the next token."""
+    """A context with the model that predicts the soft targets; None: the next token is learned."""
     weigh: Callable[[torch.Tensor], torch.Tensor] | None = None
     """The weight of each row, from what is kept of it; None: all the same."""
     weight_dropout: bool = False
@@ -96,8 +97,10 @@ class SubsetTrainer(Trainer):
 
         An interrupt between two steps saves a checkpoint first.
         """
+        checkpoint = last_checkpoint(Path(str(self.args.output_dir)))
         try:
-            self.train(resume_from_checkpoint=last_checkpoint(Path(str(self.args.output_dir))))
+            with quietly():
+                self.train(resume_from_checkpoint=checkpoint)
         except KeyboardInterrupt:
             if self.is_between_steps:  # the weights are those of the last step
                 self._save_checkpoint(self.model_wrapped, None)
