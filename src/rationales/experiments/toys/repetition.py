@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rationales.compat.learner import StepReport
-from rationales.compat.options import TrainOptions
+from rationales.compat.options import DistributionName, TrainOptions
 from rationales.compat.text import read_text
 from rationales.compat.train import train
 from rationales.context import Context
 from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.experiments.folder import PARTS, RESULTS, TABLE, ExperimentFolder, markdown_table
-from rationales.experiments.toys.training import Progress, Schedule, Task, trained, untrained_gpt2
+from rationales.experiments.toys.training import Schedule, Task, trained, untrained_gpt2
 from rationales.models import save_model
 from rationales.render import plots
+from rationales.runs import Progress
 from rationales.scoring.causal import CausalScorer
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class FineTuning:
     steps: int = 500
     batch: int = 64
     learning_rate: float = 1e-3
-    distribution: str = "uniform-length"
+    distribution: DistributionName = "uniform-length"
     mixture: float = 0.5
 
 
@@ -161,9 +161,8 @@ def _models(
     folder.write(f"{PARTS}/{source.name}", text)
     save_model(before, tokenizer, start)
 
-    def on_step(step: StepReport) -> None:
-        note = f"loss {step.loss:.3f} · {step.fraction:.0%}"
-        progress("fine-tuning for compatibility", step.fraction, 1.0, note)
+    def tell(what: str, done: float, total: float | None, note: str) -> None:
+        progress("fine-tuning for compatibility", done, total, note)
 
     tuning = settings.fine_tuning
     tuned = train(
@@ -183,7 +182,7 @@ def _models(
             seed=settings.seed,
             cpu=True,
         ),
-        on_step=on_step,
+        progress=tell,
     )
     after: PreTrainedModel = GPT2LMHeadModel.from_pretrained(tuned.folder)
     return {"before": (before, seconds), "after": (after.train(False), tuned.seconds)}
