@@ -11,7 +11,6 @@ import pytest
 from progresses import dies_when, silent, untimed
 from rationales import Explainer, rationalize
 from rationales.cli import experiment as commands
-from rationales.cli import experiment_options
 from rationales.cli import run as cli
 from rationales.compat.adapter import WEIGHTS
 from rationales.context import Context
@@ -27,6 +26,7 @@ from rationales.scoring.causal import CausalScorer
 
 from tiny_models import build
 
+SKIP_ALL = [word for name in commands.EXPERIMENTS for word in ("--skip", name)]
 FEW = ("greedy", "greedy-minimal", "gradient-x-embedding", "random")
 
 
@@ -349,12 +349,15 @@ def test_growth_is_a_power():
         (["agreement", "--methods", "nonsense"], "unknown method 'nonsense'"),
         (["agreement", "--methods", ","], "no methods"),
         (["agreement", "--limit", "0"], "limit must be at least 1"),
-        (["agreement", "--exhaustive-size", "0"], "exhaustive-size must be at least 1"),
+        (["agreement", "--exhaustive-size", "-1"], "exhaustive-size must be at least 0"),
         (["agreement", "--adapter", "nowhere"], "nowhere"),
         (["lambada", "--limit", "-3"], "limit must be at least 1"),
         (["efficiency", "--methods", "greedy"], "unknown method 'greedy': choose from masked"),
         (["all", "--skip", "nothing"], "no experiment 'nothing'"),
-        (["all", *(word for name in commands.ALL for word in ("--skip", name))], "all experiments"),
+        (
+            ["all", *(word for name in commands.EXPERIMENTS for word in ("--skip", name))],
+            "all experiments",
+        ),
     ],
 )
 def test_bad_input_is_one_line(arguments, message, data, tiny_folder, tmp_path, capsys):
@@ -385,7 +388,7 @@ def test_missing_data_are_known_before_anything_runs(name, tmp_path, monkeypatch
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", [*commands.ALL, "all"])
+@pytest.mark.parametrize("name", [*commands.EXPERIMENTS, "all"])
 def test_each_command_has_an_example_in_its_help(name, capsys):
     assert cli(["experiment", name, "--help"]) == 0
     assert f"rationales experiment {name}" in " ".join(capsys.readouterr().out.split())
@@ -394,8 +397,7 @@ def test_each_command_has_an_example_in_its_help(name, capsys):
 def test_the_command_prints_the_table_and_the_report_gathers_all(
     data, completes, tiny_explainer, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(experiment_options, "load_explainer", lambda *rest: tiny_explainer)
-    monkeypatch.setattr(commands, "_check_data", lambda names: None)
+    monkeypatch.setattr(commands, "load_explainer", lambda *rest: tiny_explainer)
     skipped = ("majority", "the", "efficiency", "distractors", "alignments")
     arguments = [word for name in skipped for word in ("--skip", name)]
     run = ["experiment", "all", *arguments, "--methods", "greedy,random", "--limit", "2"]

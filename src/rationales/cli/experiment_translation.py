@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rationales.cli.experiment_options import Overwrite, Seed
 from rationales.cli.progress import Bar
+
+Seed = Annotated[int, typer.Option("--seed", help="Seed of everything that is random.")]
+Overwrite = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace a run of other settings that the folder holds."),
+]
 
 if TYPE_CHECKING:
     from rationales.experiments.translation_training import Learning, Listener

@@ -111,7 +111,8 @@ def run(
         contexts = {each.id: each.context for each in chosen}
         lines = run.lines(KEY)
         time_all(explainer, list(_searches(explainer, contexts, settings)), lines, progress)
-        results = run.known | {"threads": torch.get_num_threads(), **tabulate(lines, settings)}
+        threads = run.part("threads", torch.get_num_threads)
+        results = run.known | {"threads": threads, **tabulate(lines, settings)}
         run.finish(results, report(results))
         curves = {
             growth["label"]: [(point["length"], point["tokens"]) for point in growth["points"]]
