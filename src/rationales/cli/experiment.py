@@ -213,7 +213,7 @@ EXPERIMENTS = {
 class _LateCommand(TyperCommand):
     """A command whose options are read from the module of its experiment when it is used."""
 
-    def get_params(self, ctx: typer.Context) -> list[Any]:
+    def get_params(self, ctx: Any) -> list[Any]:
         """The options, now read."""
         if not self.params:
             made = typer.Typer(add_completion=False)
