@@ -25,7 +25,7 @@ from rationales.cli import compat as compat_commands
 from rationales.compat import learner as learning
 from rationales.compat import run as runs
 from rationales.compat import train as training
-from rationales.compat.adapter import fingerprint, load_adapter
+from rationales.compat.adapter import load_adapter
 from rationales.compat.inputs import MaskedPass
 from rationales.compat.learner import row_weights, schedule
 from rationales.compat.losses import data_loss, distill_loss
@@ -38,6 +38,7 @@ from rationales.compat.subsets import DISTRIBUTIONS, mixture, uniform_length
 from rationales.compat.text import pack, read_text
 from rationales.compat.wikitext import detokenise, is_tokenised
 from rationales.errors import RationalesError
+from rationales.models import fingerprint
 from rationales.text import prefix_ids
 
 from tiny_models import build

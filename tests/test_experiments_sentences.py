@@ -10,7 +10,6 @@ import pytest
 
 import rationales
 from progresses import dies_when, silent, untimed
-from rationales import models
 from rationales.cli import experiment as commands
 from rationales.cli import run as cli
 from rationales.errors import RationalesError
@@ -25,7 +24,7 @@ from rationales.experiments.translation.detokenization import detokenize
 from rationales.experiments.translation.sentences import Sentence
 from rationales.experiments.translation_model import Shape, build
 from rationales.metrics import Seam
-from rationales.ranking import RankingOptions, make_ranker
+from rationales.ranking import make_ranker
 from rationales.runs import Lines
 from rationales.translator import Translator
 
@@ -277,8 +276,8 @@ def test_the_first_source_token_is_that_of_the_order(data, translator, tmp_path)
                 first = next(index for index in after if index < each.source)
                 if method.name == "greedy":
                     continue
-                ranker = make_ranker(method.row, translator.model, RankingOptions(ig_steps=3))
-                importances = ranker.rank(context)
+                ranker = make_ranker(method.row, translator.model, ig_steps=3)
+                [importances] = ranker.rank([context])
                 if method.options.absolute:
                     importances = [abs(value) for value in importances]
                 free = [i for i in range(each.source) if i not in each.pinned]
@@ -375,10 +374,10 @@ def test_a_gold_file_of_other_sentences_is_one_line(data, folder, tmp_path, caps
 def test_no_model_and_a_language_model_are_one_line(
     name, data, tiny_folder, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(models, "TRANSLATORS", tmp_path)
+    monkeypatch.setattr("rationales.models.loading.TRANSLATORS", tmp_path)
     run = ["experiment", name, "--out", str(tmp_path / "run")]
     assert_one_line(run, "this installation has no translation model: give one", capsys)
-    assert_one_line([*run, "--model", str(tiny_folder)], "takes encoder–decoders", capsys)
+    assert_one_line([*run, "--model", str(tiny_folder)], "not an encoder–decoder", capsys)
     monkeypatch.setenv("RATIONALES_DATA", str(tmp_path))
     assert_one_line(run, "set RATIONALES_DATA to that folder", capsys)
     assert not (tmp_path / "run").exists()
@@ -387,7 +386,7 @@ def test_no_model_and_a_language_model_are_one_line(
 def test_the_commands_print_their_tables_with_the_packaged_model(
     data, folder, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(models, "TRANSLATORS", tmp_path)
+    monkeypatch.setattr("rationales.models.loading.TRANSLATORS", tmp_path)
     (tmp_path / "fr-en").symlink_to(folder)
     skipped = [word for name in list(commands.EXPERIMENTS)[:5] for word in ("--skip", name)]
     run = ["experiment", "all", *skipped, "--limit", "1"]
@@ -405,7 +404,7 @@ def test_the_commands_print_their_tables_with_the_packaged_model(
 
 
 def test_all_says_why_translations_are_skipped(data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(models, "TRANSLATORS", tmp_path)
+    monkeypatch.setattr("rationales.models.loading.TRANSLATORS", tmp_path)
     skipped = [word for name in list(commands.EXPERIMENTS)[:5] for word in ("--skip", name)]
     assert cli(["experiment", "all", *skipped, "--out", str(tmp_path / "all")]) == 2
     said = capsys.readouterr().err.splitlines()

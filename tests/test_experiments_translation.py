@@ -180,7 +180,7 @@ def test_a_finished_model_is_exported_and_is_then_the_default(
     left, right = weights(folder), weights(out)
     assert all(torch.equal(left[name], right[name]) for name in left)
 
-    monkeypatch.setattr(models, "TRANSLATORS", tmp_path / "translators")
+    monkeypatch.setattr("rationales.models.loading.TRANSLATORS", tmp_path / "translators")
     loaded = models.load_model(kind="seq2seq")
     assert loaded.name == "fr-en"
     assert loaded.model.dtype == torch.float32

@@ -22,7 +22,7 @@ import torch
 from accelerate import Accelerator
 
 import rationales
-from rationales.compat.adapter import RECORD, WEIGHTS, check_base, fingerprints, read_record
+from rationales.compat.adapter import RECORD, WEIGHTS, check_base, read_record
 from rationales.compat.inputs import check_model
 from rationales.compat.learner import Learner, StepReport
 from rationales.compat.options import SELF, TrainOptions
@@ -31,8 +31,15 @@ from rationales.compat.run import RunFolder
 from rationales.compat.samples import sample_rows
 from rationales.compat.text import TextFile, pack, read_text
 from rationales.errors import RationalesError
-from rationales.models import LoadedModel, check_bfloat16, is_default, load_model
-from rationales.models.default import DEFAULT_MODEL, Progress
+from rationales.models import (
+    DEFAULT_MODEL,
+    LoadedModel,
+    Progress,
+    check_bfloat16,
+    fingerprints,
+    is_default,
+    load_model,
+)
 from rationales.text import prefix_ids
 
 __all__ = ["StepReport", "TrainOptions", "TrainResult", "TrainingInterrupted", "train"]

@@ -28,8 +28,7 @@ from rationales.experiments.pieces import load_pieces, train_pieces
 from rationales.experiments.translation.pairs import HELD_OUT, PAIRS, Split, read_pairs, split
 from rationales.experiments.translation_record import RECORD, WEIGHTS, read_record, split_of
 from rationales.experiments.translation_training import Course, Learning, Listener, learn_pairs
-from rationales.models import check_bfloat16
-from rationales.models.files import quietly, save_model
+from rationales.models import check_bfloat16, quietly, save_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

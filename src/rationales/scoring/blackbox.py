@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rationales.errors import RationalesError, given
-from rationales.result import ROUNDING
 from rationales.scoring.protocol import Query, Score
+from rationales.ties import ROUNDING
 
 Predict = Callable[[list[tuple[list[int], list[int]]], int], Sequence[tuple[float, int]]]
 """(list of (kept token ids, kept positions), target id) → list of (log-probability, argmax)."""

@@ -67,7 +67,7 @@ class Trail:
                 prediction_logprob=score.prediction_logprob,
                 candidates=tuple(candidates),
                 unit=new if len(new) > 1 else None,
-                asked_logprob=score.asked[0] if score.asked else None,
+                contrast_logprob=score.extra_logprobs[0] if score.extra_logprobs else None,
             )
         )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from rationales.bitext import decoder_start, encode_source, translation_ids
 from rationales.context import Context, seq2seq_context
@@ -38,7 +38,7 @@ Paper = Mapping[str, Mapping[str, float | str]]
 class Settings(methods.Settings):
     """The settings of a comparison on translations."""
 
-    known: ClassVar[Sequence[str]] = OF_TRANSLATIONS
+    known = OF_TRANSLATIONS
     ig_steps: int = IG_STEPS
     """Steps of integrated gradients."""
     max_size: int | None = 20

@@ -41,7 +41,6 @@ from rationales import (
     Token,
     rationalize,
 )
-from rationales.result import read_explanations
 
 WORDS = ("The", " Supreme", " Court", " on", " Tues", "day", " ruled")
 TOKENS = tuple(Token(index, 500 + index, text) for index, text in enumerate(WORDS))
@@ -67,7 +66,7 @@ FULL = explanation(
             Step(5, -3.25, 260, -1.5, " the"),
             Step(1, -0.5, 506, -0.5, " ruled", (Candidate(1, -0.5), Candidate(0, -math.inf))),
         ),
-        whole=Step(None, -0.25, 506, -0.25, " ruled", asked_logprob=-math.inf),
+        full_context=Step(None, -0.25, 506, -0.25, " ruled", contrast_logprob=-math.inf),
     ),
     rationale(3, sufficient=False, stopped="budget", target=4, target_id=504),
     id="text 7",
@@ -167,8 +166,8 @@ def test_a_file_from_before_the_whole_context_was_told() -> None:
     del data["rationales"][0]["whole"]
     validate(data)
     old = Explanation.from_dict(data)
-    assert old[0].whole is None
-    assert replace(old[0], whole=FULL[0].whole) == FULL[0]
+    assert old[0].full_context is None
+    assert replace(old[0], full_context=FULL[0].full_context) == FULL[0]
     assert "whole" not in old.to_dict()["rationales"][0]
 
 
@@ -310,7 +309,7 @@ def steps(target: int) -> st.SearchStrategy[Step]:
         prediction_text=st.none() | texts,
         candidates=st.lists(candidates, max_size=2).map(tuple),
         unit=st.none() | units(target),
-        asked_logprob=st.none() | logprobs,
+        contrast_logprob=st.none() | logprobs,
     )
 
 
@@ -330,7 +329,7 @@ def found_rationales(target: int, alternatives: bool = True) -> st.SearchStrateg
         units=st.none() | st.lists(units(target), max_size=2).map(tuple),
         minimal=st.none() | st.booleans(),
         alternatives=others.map(tuple),
-        whole=st.none() | steps(target),
+        full_context=st.none() | steps(target),
     )
 
 
@@ -400,8 +399,16 @@ STEP = ("rationales", 0, "steps", 1)
         (("rationales", 0, "indices"), "51", "rationales[0].indices must be a list, not '51'"),
         (("rationales", 0, "indices"), [5, 1.0], "rationales[0].indices[1] must be a whole number"),
         (("rationales", 0, "target"), 999, "rationales[0].target must be one of 7 tokens, not 999"),
-        (("rationales", 0, "span"), 2, "rationales[0].span must be at most 1, as the text ends"),
-        (("rationales", 0, "span"), 0, "rationales[0].span must be at least 1, not 0"),
+        (
+            ("rationales", 0, "target_length"),
+            2,
+            "rationales[0].target_length must be at most 1, as the text ends",
+        ),
+        (
+            ("rationales", 0, "target_length"),
+            0,
+            "rationales[0].target_length must be at least 1, not 0",
+        ),
         (("rationales", 0, "units"), [[5], [999]], "rationales[0].units[1] must be before the"),
         (
             ("rationales", 0, "units"),
@@ -443,7 +450,7 @@ STEP = ("rationales", 0, "steps", 1)
             "target_logprob must be a number or null, not -1000",
         ),
         ((*STEP, "prediction_logprob"), 0.5, "prediction_logprob must be at most 0, not 0.5"),
-        ((*STEP, "asked_logprob"), 0.5, "steps[1].asked_logprob must be at most 0, not 0.5"),
+        ((*STEP, "contrast_logprob"), 0.5, "steps[1].contrast_logprob must be at most 0, not 0.5"),
         ((*STEP, "prediction_id"), -1, "steps[1].prediction_id must be at least 0, not -1"),
         ((*STEP, "candidates", 0, "index"), 999, "candidates[0].index must be before the target 6"),
         ((*STEP, "candidates", 0, "target_logprob"), 1, "target_logprob must be at most 0, not 1"),
@@ -716,10 +723,10 @@ def test_what_a_model_explains_is_of_the_schema(options: Options) -> None:
     assert len(found) > 0
     assert found.text.startswith("<s>é 😀")
     for each in found:
-        assert each.whole is not None
-        assert each.whole.index is None
-        assert each.whole.prediction_text is not None
-        assert (each.whole.prediction_id == each.target_id) == each.predicted
+        assert each.full_context is not None
+        assert each.full_context.index is None
+        assert each.full_context.prediction_text is not None
+        assert (each.full_context.prediction_id == each.target_id) == each.predicted
 
 
 def predict_nothing(subsets: list[Any], target_id: int) -> list[tuple[float, int]]:
@@ -778,7 +785,7 @@ def test_a_row_for_each_target() -> None:
         "indices",
         "rationale",
         "target_logprob",
-        "whole_target_logprob",
+        "full_context_logprob",
         "evaluations",
     ]
     assert table.iloc[0].to_dict() == {
@@ -790,7 +797,7 @@ def test_a_row_for_each_target() -> None:
         "indices": [5, 1],
         "rationale": "Supreme … day",
         "target_logprob": -0.5,
-        "whole_target_logprob": -0.25,
+        "full_context_logprob": -0.25,
         "evaluations": 9,
     }
     assert len(table) == len(FULL)
