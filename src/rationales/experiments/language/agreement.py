@@ -173,10 +173,10 @@ def report(results: Mapping[str, Any]) -> str:
     ratio = (
         f"""- Ratio: to the size of the smallest rationale, known for {converged} of {len(optima)}
   sampled examples (exhaustive search to size {settings["exhaustive_size"]}, and not beyond the
-  shortest that any method found). For the others one more than the size that was searched is a
-  bound below it: so the ratio over all sampled is at most what is shown."""
+  shortest that any method found). For the others, one more than the size that was searched is a
+  lower bound of it: the ratio over all sampled examples is at most the value shown."""
         if optima
-        else "- Ratio: left out, as no exhaustive search was asked for."
+        else "- Ratio: left out, as there was no exhaustive search."
     )
     return f"""{tables.heading("Long-range agreement", results)}
 

@@ -236,8 +236,8 @@ def report(results: Mapping[str, Any]) -> str:
 {tables.markdown_table(columns, rows)}
 
 - {settings["contexts"]} contexts of each length from WikiText-2 valid: mean seconds and tokens of a
-  search to size {settings["size"]} ({settings["size"] - 1} if exhaustive), enough or not, so that
-  what grows is the context and not the rationale. Power: the slope of log cost over log length.
+  search to size {settings["size"]} ({settings["size"] - 1} if exhaustive), sufficient or not, so
+  that the context grows and the rationale does not. Power: the slope of log cost over log length.
 """
 
 
