@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from copy import copy
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -28,8 +28,11 @@ def command(function: Callable[..., None], **made: type) -> Callable[..., None]:
     groups: dict[str, Any] = get_type_hints(function, include_extras=True) | made
     groups.pop("return", None)
     parameters: list[inspect.Parameter] = []
-    for kind in groups.values():
+    names: dict[str, list[str]] = {}
+    for group, kind in groups.items():
         hints, docs = get_type_hints(kind, include_extras=True), field_docs(kind)
+        # A field that is a dataclass itself keeps its default: it is no option.
+        names[group] = [f.name for f in fields(kind) if f.init and not is_dataclass(hints[f.name])]
         parameters += [
             inspect.Parameter(
                 each.name,
@@ -38,15 +41,15 @@ def command(function: Callable[..., None], **made: type) -> Callable[..., None]:
                 annotation=_annotation(hints[each.name], each, docs.get(each.name)),
             )
             for each in fields(kind)
-            if each.init
+            if each.name in names[group]
         ]
 
     def run(**given: Any) -> None:
         values = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
         function(
             **{
-                name: kind(**{each.name: values[each.name] for each in fields(kind) if each.init})
-                for name, kind in groups.items()
+                group: kind(**{name: values[name] for name in names[group]})
+                for group, kind in groups.items()
             }
         )
 

@@ -17,11 +17,10 @@ from rationales import metrics
 from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.experiments import tables
-from rationales.experiments.contestants import Method
+from rationales.experiments.finding import KEY, SOURCE, Task, find_rationales
 from rationales.experiments.language.templates import encode
-from rationales.experiments.lines import Lines, Progress
-from rationales.experiments.opening import Experiment
-from rationales.experiments.runner import KEY, SOURCE, Task, find_rationales
+from rationales.experiments.methods import Compared
+from rationales.experiments.run import open_run, subject_of
 from rationales.experiments.translation import sentences as sharing
 from rationales.experiments.translation.alignments_data import (
     FORMATS,
@@ -35,6 +34,7 @@ from rationales.experiments.translation.sentences import Sentence
 from rationales.explainer import Explainer
 from rationales.metrics import Total, alignment_errors, tokens_in_span
 from rationales.render import figures
+from rationales.runs import Lines, Progress
 from rationales.translator import Translator
 
 DATA = (HANSARDS, HANSARDS_GOLD)
@@ -120,10 +120,11 @@ def run(
     RATIONALES_DATA if there is none. ``paper_aer`` adds the error rate as the paper has it.
     """
     settings = settings or Settings()
-    translator, methods = sharing.as_translator(explainer), settings.contestants
+    translator, methods = sharing.as_translator(explainer), settings.compared
     home = Path(folder).expanduser() if folder is not None else _home(settings.format)
     files = [home / name for name in FORMATS[settings.format].files]
-    with Experiment("alignments", out, explainer, settings, files).opened(overwrite) as opened:
+    subject = subject_of(explainer, files)
+    with open_run("alignments", out, settings, subject, overwrite=overwrite) as opened:
         progress("reading", 0, None, "")
         everything = read_folder(home, settings.format)
         order = random.Random(settings.seed).sample(range(len(everything)), len(everything))
@@ -158,10 +159,10 @@ def run(
         for name, table in zip(
             ("alignments", "alignments-predicted"), results["tables"], strict=True
         ):
-            opened.folder.draw(name, figures.bars(table, _NUMBERS))
+            opened.draw(name, figures.bars(table, _NUMBERS))
         if "greedy" in (method.name for method in methods):
             shown = _shown(chosen, predicted)
-            opened.folder.draw("alignment", figures.alignment(_aligned(shown, lines)))
+            opened.draw("alignment", figures.alignment(_aligned(shown, lines)))
     return results
 
 
@@ -218,7 +219,7 @@ def tabulate(
     """The tables: of all target words, and of those whose sub-words are all predicted."""
     by_id = {each.sentence.id: each for each in chosen}
 
-    def measure(sentence: Sentence, method: Method, targets: Sequence[int]) -> dict[str, Total]:
+    def measure(sentence: Sentence, method: Compared, targets: Sequence[int]) -> dict[str, Total]:
         return measured(by_id[sentence.id], method, targets, lines)
 
     made = sharing.Measured([each.sentence for each in chosen], lines, measure)
@@ -236,7 +237,9 @@ def _predicted(each: Words, said: Sequence[bool]) -> list[int]:
     return sorted({t for own in each.target if all(is_said[t] for t in own) for t in own})
 
 
-def measured(each: Words, method: Method, targets: Sequence[int], lines: Lines) -> dict[str, Total]:
+def measured(
+    each: Words, method: Compared, targets: Sequence[int], lines: Lines
+) -> dict[str, Total]:
     """The words of which these are the sub-words in numbers.
 
     The error rate is that of all links. Overlaps and top-1 are of words that people aligned.
@@ -264,7 +267,7 @@ def measured(each: Words, method: Method, targets: Sequence[int], lines: Lines) 
 
 
 def rationale_words(
-    each: Words, method: Method, targets: Sequence[int], lines: Lines
+    each: Words, method: Compared, targets: Sequence[int], lines: Lines
 ) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
     """For each target word, its source words, and those that came first, one for each sub-word.
 
@@ -332,7 +335,7 @@ def _shown(chosen: Sequence[Words], predicted: Mapping[str, Sequence[bool]]) -> 
 
 def _aligned(each: Words, lines: Lines) -> figures.Aligned:
     """The greedy rationales of a sentence beside its gold links."""
-    greedy = sharing.Settings(methods=("greedy",)).contestants[0]
+    greedy = sharing.Settings(methods=("greedy",)).compared[0]
     found, _ = rationale_words(each, greedy, each.sentence.targets, lines)
     return figures.Aligned(
         each.pair.source,

@@ -20,10 +20,9 @@ from rationales.bitext import decoder_start, encode_source
 from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.experiments import tables
-from rationales.experiments.contestants import Method
-from rationales.experiments.lines import Lines, Progress
-from rationales.experiments.opening import Experiment, Opened
-from rationales.experiments.runner import KEY, Task, find_rationales
+from rationales.experiments.finding import KEY, Task, find_rationales
+from rationales.experiments.methods import Compared
+from rationales.experiments.run import Run, open_run, subject_of
 from rationales.experiments.translation import sentences as sharing
 from rationales.experiments.translation.pairs import PAIRS, held_out
 from rationales.experiments.translation.sentences import Sentence
@@ -31,6 +30,7 @@ from rationales.explainer import Explainer
 from rationales.metrics import Seam, Total, crossovers
 from rationales.options import Options
 from rationales.render import figures
+from rationales.runs import Lines, Progress
 from rationales.translator import Translator
 
 DATA = (PAIRS,)
@@ -88,13 +88,14 @@ def run(
 ) -> dict[str, Any]:
     """The results of the experiment, which are then in the folder with their tables and figure."""
     settings = settings or Settings()
-    translator, methods = sharing.as_translator(explainer), settings.contestants
-    with Experiment("distractors", out, explainer, settings, DATA).opened(overwrite) as opened:
+    translator = sharing.as_translator(explainer)
+    subject = subject_of(explainer, DATA)
+    with open_run("distractors", out, settings, subject, overwrite=overwrite) as opened:
         pairs = concatenate(translator, settings, opened, progress)
         examples = [pair.sentence for pair in pairs]
         predicted = sharing.predicted_targets(opened, translator, examples, progress)
         lines = opened.lines(KEY)
-        tasks = [Task(translator, method) for method in methods]
+        tasks = [Task(translator, method) for method in settings.compared]
         contexts = sharing.all_contexts(examples)
         find_rationales(tasks, contexts, lines, progress, sharing.AT_ONCE)
         results = opened.known | {
@@ -108,12 +109,12 @@ def run(
         for name, table in zip(
             ("distractors", "distractors-predicted"), results["tables"][:2], strict=True
         ):
-            opened.folder.draw(name, figures.bars(table, _NUMBERS))
+            opened.draw(name, figures.bars(table, _NUMBERS))
     return results
 
 
 def concatenate(
-    translator: Translator, settings: Settings, opened: Opened, progress: Progress
+    translator: Translator, settings: Settings, opened: Run, progress: Progress
 ) -> list[Concatenated]:
     """Held-out sentences with the model's translations, two and two at random."""
     tokenizer = translator.tokenizer
@@ -131,7 +132,7 @@ def concatenate(
         numbers = range(begin, begin + len(encoded))
         if new := [n for n in numbers if (n,) not in known]:
             progress("translating", len(chosen), wanted, "")
-            said = translator.translate([encoded[n - begin][0] for n in new], start)
+            said = translator.decode([encoded[n - begin][0] for n in new], start)
             for number, ids in zip(new, said, strict=True):
                 known.add({"sentence": number, "ids": ids})
         for number, (ids, pinned) in zip(numbers, encoded, strict=True):
@@ -174,7 +175,7 @@ def tabulate(
     """The tables: of all targets, of those that are still predicted, of those that are not."""
     seams = {pair.sentence.id: pair.seam for pair in pairs}
 
-    def measure(sentence: Sentence, method: Method, targets: Sequence[int]) -> dict[str, Total]:
+    def measure(sentence: Sentence, method: Compared, targets: Sequence[int]) -> dict[str, Total]:
         return measured(sentence, seams[sentence.id], method, targets, lines)
 
     examples = [pair.sentence for pair in pairs]
@@ -197,7 +198,7 @@ def tabulate(
 
 
 def measured(
-    sentence: Sentence, seam: Seam, method: Method, targets: Sequence[int], lines: Lines
+    sentence: Sentence, seam: Seam, method: Compared, targets: Sequence[int], lines: Lines
 ) -> dict[str, Total]:
     """The rationales of some targets of a pair in numbers.
 

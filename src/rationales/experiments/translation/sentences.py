@@ -16,14 +16,14 @@ from typing import Any
 from rationales.bitext import decoder_start, encode_source, translation_ids
 from rationales.context import Context, seq2seq_context
 from rationales.errors import RationalesError
-from rationales.experiments import tables
-from rationales.experiments.contestants import OF_TRANSLATIONS, Method, check_limit, contestants
-from rationales.experiments.judges import predictions
-from rationales.experiments.lines import Line, Lines, Progress
-from rationales.experiments.opening import Opened
+from rationales.experiments import methods, tables
+from rationales.experiments.finding import predictions
+from rationales.experiments.methods import OF_TRANSLATIONS, Compared
+from rationales.experiments.run import Run
 from rationales.explainer import Explainer
 from rationales.metrics import Total
 from rationales.options import Options
+from rationales.runs import Line, Lines, Progress
 from rationales.translator import Translator
 
 AT_ONCE = 256
@@ -35,23 +35,15 @@ Paper = Mapping[str, Mapping[str, float | str]]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What makes a run the run it is, but for its model and data."""
+class Settings(methods.Settings):
+    """The settings of a comparison on translations."""
 
-    limit: int | None = None
-    methods: tuple[str, ...] | None = None
-    seed: int = 0
+    known = OF_TRANSLATIONS
     ig_steps: int = IG_STEPS
+    """Steps of integrated gradients."""
     max_size: int | None = 20
-    """Where searches end; what is not sufficient by then counts as the whole context."""
-
-    def __post_init__(self) -> None:
-        check_limit(self.limit)
-
-    @property
-    def contestants(self) -> list[Method]:
-        """The methods that are compared."""
-        return contestants(self.methods, self.seed, self.ig_steps, self.max_size, OF_TRANSLATIONS)
+    """Rationales of at most N tokens; 0: no limit. One that is not sufficient then counts as the
+    whole context."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +123,10 @@ def all_contexts(sentences: Sequence[Sentence]) -> dict[str, Context]:
 
 
 def predicted_targets(
-    opened: Opened, explainer: Explainer, sentences: Sequence[Sentence], progress: Progress
+    run: Run, explainer: Explainer, sentences: Sequence[Sentence], progress: Progress
 ) -> dict[str, list[bool]]:
     """Of each sentence, which targets the model predicts from their whole contexts."""
-    known = opened.lines(("example",), "examples")
+    known = run.lines(("example",), "examples")
     for number, each in enumerate(sentences):
         if (each.id,) not in known:
             progress("predicting targets", number, len(sentences), "")
@@ -148,7 +140,7 @@ def kept(line: Line, context: Context) -> tuple[int, ...]:
     return tuple(line["indices"]) if line["sufficient"] else context.everything
 
 
-Measure = Callable[[Sentence, Method, Sequence[int]], Mapping[str, Total]]
+Measure = Callable[[Sentence, Compared, Sequence[int]], Mapping[str, Total]]
 """The numbers of a sentence by a method, over these targets of it."""
 
 
@@ -169,24 +161,24 @@ class Measured:
         wanted: Mapping[str, Sequence[int]],
     ) -> dict[str, Any]:
         """The table over these targets of each sentence; a sentence that has none is left out."""
-        methods = settings.contestants
+        compared = settings.compared
         found: dict[str, list[Mapping[str, float | Total]]] = {}
         # In the order of the sentences, whatever that of the lines: intervals depend on it.
         for each in self.sentences:
             targets = wanted[each.id]
-            for method in methods:
+            for method in compared:
                 if targets and all(self._line(each, t, method) for t in targets):
                     of_method = found.setdefault(method.name, [])
                     of_method.append(self.measure(each, method, targets))
-        table = tables.table(title, columns, found, methods, paper, settings.seed)
+        table = tables.table(title, columns, found, compared, paper, settings.seed)
         return table | {"targets": sum(map(len, wanted.values()))}
 
-    def _line(self, sentence: Sentence, target: int, method: Method) -> bool:
+    def _line(self, sentence: Sentence, target: int, method: Compared) -> bool:
         return (sentence.name(target), False, method.name, None) in self.lines
 
 
 def each_line(
-    sentence: Sentence, method: Method, targets: Sequence[int], lines: Lines
+    sentence: Sentence, method: Compared, targets: Sequence[int], lines: Lines
 ) -> Iterator[tuple[int, Context, Line]]:
     """Each target with its context, and the line of its rationale by a method."""
     for target in targets:
