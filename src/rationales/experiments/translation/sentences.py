@@ -1,9 +1,9 @@
-"""Sentences and their translations, each token of which is a target: what two experiments share.
+"""Sentences and their translations: the part that both translation experiments share.
 
-sentence ─► a context for each target ─► predicted from the whole? ─► rationales ─► numbers
+sentence ─► a context for each target ─► predicted from the whole? ─► rationales ─► table
 
-A table's example is a sentence, and its numbers are totals over targets: these depend on each
-other, and are resampled together.
+Every token of a translation is a target. An example of a table is a sentence, and its numbers are
+totals over its targets: these depend on each other, and are resampled together.
 """
 
 from __future__ import annotations
@@ -11,62 +11,80 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from rationales.bitext import decoder_start, encode_source, translation_ids
 from rationales.context import Context, seq2seq_context
+from rationales.data import data_file
 from rationales.errors import RationalesError
-from rationales.experiments import tables
-from rationales.experiments.contestants import OF_TRANSLATIONS, Method, check_limit, contestants
-from rationales.experiments.judges import predictions
-from rationales.experiments.lines import Line, Lines, Progress
-from rationales.experiments.opening import Opened
+from rationales.experiments import methods, tables
+from rationales.experiments.finding import KEY, SOURCE, Task, find_rationales, predictions
+from rationales.experiments.methods import OF_TRANSLATIONS, Compared
+from rationales.experiments.run import Run
 from rationales.explainer import Explainer
 from rationales.metrics import Total
 from rationales.options import Options
+from rationales.render import figures
+from rationales.runs import Lines, Progress
 from rationales.translator import Translator
 
 AT_ONCE = 256
 """Targets that share forward passes: those of some sentences."""
 IG_STEPS = 50
-"""Of integrated gradients, as in the paper's translation experiments."""
+"""Steps of integrated gradients in the paper's translation experiments."""
 
 Paper = Mapping[str, Mapping[str, float | str]]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What makes a run the run it is, but for its model and data."""
+class Settings(methods.Settings):
+    """The settings of a comparison on translations."""
 
-    limit: int | None = None
-    methods: tuple[str, ...] | None = None
-    seed: int = 0
+    known: ClassVar[Sequence[str]] = OF_TRANSLATIONS
+    formats: ClassVar[Mapping[str, str | None]] = {}
+    """Each format of data, and the file in RATIONALES_DATA that is read without ``--data``."""
+
     ig_steps: int = IG_STEPS
+    """Steps of integrated gradients."""
     max_size: int | None = 20
-    """Where searches end; what is not sufficient by then counts as the whole context."""
+    """Rationales of at most N tokens; 0: no limit. One that is not sufficient then counts as the
+    whole context."""
+    format: str = ""
+    """The format of the data."""
 
     def __post_init__(self) -> None:
-        check_limit(self.limit)
+        super().__post_init__()
+        if self.format not in self.formats:
+            raise RationalesError(
+                f"unknown format {self.format!r}: choose from {', '.join(self.formats)}"
+            )
 
-    @property
-    def contestants(self) -> list[Method]:
-        """The methods that are compared."""
-        return contestants(self.methods, self.seed, self.ig_steps, self.max_size, OF_TRANSLATIONS)
+    def home(self, folder: str | Path | None) -> Path:
+        """The folder of the data: the given one, or that of the format in RATIONALES_DATA."""
+        if folder is not None:
+            return Path(folder).expanduser()
+        if (file := self.formats[self.format]) is None:
+            raise RationalesError(
+                f"the format {self.format} needs the folder of its files: give --data DIR"
+            )
+        return data_file(file).parent
 
 
 @dataclass(frozen=True)
 class Sentence:
     """A source and a translation of it, in one index space; all tokens of the latter are targets.
 
-    ``ids`` are those of the source, of what the decoder starts with, and of the translation.
+    ``ids`` are those of the source, of the tokens that the decoder starts with, and of the
+    translation.
     """
 
     id: str
     ids: tuple[int, ...]
     source: int
-    """How many tokens the source has."""
+    """The number of source tokens."""
     start: int
-    """Where the translation begins."""
+    """The index of the first target."""
     pinned: frozenset[int]
 
     @property
@@ -83,7 +101,7 @@ class Sentence:
         }
 
     def name(self, target: int) -> str:
-        """What the lines of a target are found by."""
+        """The name of a target, by which its lines are found."""
         return f"{self.id}/{target}"
 
 
@@ -99,12 +117,11 @@ def as_translator(explainer: Explainer) -> Translator:
 def encode_sentence(translator: Translator, id: str, source: str, target: str) -> Sentence:
     """The sentence of two texts."""
     ids, pinned = encode_source(translator.tokenizer, source, Options())
-    return put_together(
-        translator, id, ids, pinned, translation_ids(translator.tokenizer, target, Options())
-    )
+    translation = translation_ids(translator.tokenizer, target, Options())
+    return join_ids(translator, id, ids, pinned, translation)
 
 
-def put_together(
+def join_ids(
     translator: Translator,
     id: str,
     source: Sequence[int],
@@ -116,94 +133,169 @@ def put_together(
     translator.check_length(f"source of sentence {id}", len(source))
     translator.check_length(f"translation of sentence {id}", len(start) + len(translation) - 1)
     begins = len(source) + len(start)
-    return Sentence(
-        id,
-        (*source, *start, *translation),
-        len(source),
-        begins,
-        pinned | frozenset(range(len(source), begins)),
-    )
-
-
-def all_contexts(sentences: Sequence[Sentence]) -> dict[str, Context]:
-    """The contexts of all targets, sentence by sentence."""
-    return {name: context for each in sentences for name, context in each.contexts.items()}
-
-
-def predicted_targets(
-    opened: Opened, explainer: Explainer, sentences: Sequence[Sentence], progress: Progress
-) -> dict[str, list[bool]]:
-    """Of each sentence, which targets the model predicts from their whole contexts."""
-    known = opened.lines(("example",), "examples")
-    for number, each in enumerate(sentences):
-        if (each.id,) not in known:
-            progress("predicting targets", number, len(sentences), "")
-            said = predictions(explainer, each.contexts)
-            known.add({"example": each.id, "predicted": list(said.values())})
-    return {each.id: known[(each.id,)]["predicted"] for each in sentences}
-
-
-def kept(line: Line, context: Context) -> tuple[int, ...]:
-    """What a rationale keeps; one that is not sufficient counts as the whole context."""
-    return tuple(line["indices"]) if line["sufficient"] else context.everything
-
-
-Measure = Callable[[Sentence, Method, Sequence[int]], Mapping[str, Total]]
-"""The numbers of a sentence by a method, over these targets of it."""
+    always = pinned | frozenset(range(len(source), begins))
+    return Sentence(id, (*source, *start, *translation), len(source), begins, always)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What there is to be tabulated: sentences, the lines of their targets, how these are read."""
+class Example:
+    """A sentence with what an experiment knows of it."""
 
-    sentences: Sequence[Sentence]
+    sentence: Sentence
+
+
+E = TypeVar("E", bound=Example)
+
+
+class Found(NamedTuple):
+    """The rationale of one target by one method."""
+
+    target: int
+    context: Context
+    kept: tuple[int, ...]
+    """Its indices; all of the context if the rationale is not sufficient."""
+    sufficient: bool
+
+
+@dataclass(frozen=True)
+class Rationales(Generic[E]):
+    """The rationales of a run's examples, and which targets the model predicts."""
+
+    examples: Sequence[E]
+    predicted: Mapping[str, Sequence[bool]]
+    """For each sentence, whether each target is predicted from its whole context."""
     lines: Lines
-    measure: Measure
 
-    def table(
+    def is_predicted(self, example: E) -> dict[int, bool]:
+        """Whether the model predicts each target of an example."""
+        sentence = example.sentence
+        return dict(zip(sentence.targets, self.predicted[sentence.id], strict=True))
+
+    def each(self, example: E, method: Compared, targets: Sequence[int]) -> Iterator[Found]:
+        """The rationales of these targets by a method."""
+        for target in targets:
+            name = example.sentence.name(target)
+            context, line = example.sentence.contexts[name], self.lines[_key(name, method)]
+            kept = tuple(line["indices"]) if line["sufficient"] else context.everything
+            yield Found(target, context, kept, line["sufficient"])
+
+    def first_source(self, example: E, method: Compared, target: int) -> int | None:
+        """The first source token that a method adds; None for one without an order of its own."""
+        key = _key(example.sentence.name(target), method, SOURCE)
+        if key not in self.lines:
+            return None
+        return next(i for i in self.lines[key]["indices"] if i < example.sentence.source)
+
+    def tables(
         self,
-        title: str,
         columns: Sequence[tables.Column],
         settings: Settings,
         paper: Paper,
-        wanted: Mapping[str, Sequence[int]],
-    ) -> dict[str, Any]:
-        """The table over these targets of each sentence; a sentence that has none is left out."""
-        methods = settings.contestants
-        found: dict[str, list[Mapping[str, float | Total]]] = {}
-        # In the order of the sentences, whatever that of the lines: intervals depend on it.
-        for each in self.sentences:
-            targets = wanted[each.id]
-            for method in methods:
-                if targets and all(self._line(each, t, method) for t in targets):
-                    of_method = found.setdefault(method.name, [])
-                    of_method.append(self.measure(each, method, targets))
-        table = tables.table(title, columns, found, methods, paper, settings.seed)
-        return table | {"targets": sum(map(len, wanted.values()))}
+        measure: Callable[[Rationales[E], E, Compared, Sequence[int]], Mapping[str, Total]],
+        parts: Mapping[str, Callable[[E], Sequence[int]]],
+    ) -> list[dict[str, Any]]:
+        """A table for each title of ``parts``, over the targets that its function chooses.
 
-    def _line(self, sentence: Sentence, target: int, method: Method) -> bool:
-        return (sentence.name(target), False, method.name, None) in self.lines
-
-
-def each_line(
-    sentence: Sentence, method: Method, targets: Sequence[int], lines: Lines
-) -> Iterator[tuple[int, Context, Line]]:
-    """Each target with its context, and the line of its rationale by a method."""
-    for target in targets:
-        name = sentence.name(target)
-        yield target, sentence.contexts[name], lines[name, False, method.name, None]
+        An example without such targets is left out. All tables show the same form of each method.
+        """
+        made: list[dict[str, Any]] = []
+        for title, choose in parts.items():
+            chosen = [(each, targets) for each in self.examples if (targets := choose(each))]
+            measured = {
+                method.name: [
+                    measure(self, each, method, targets)
+                    for each, targets in chosen
+                    if all(_key(each.sentence.name(t), method) in self.lines for t in targets)
+                ]
+                for method in settings.compared
+            }
+            table = tables.table(
+                title, columns, measured, settings.compared, paper, settings.seed
+            )
+            table["targets"] = sum(len(targets) for _, targets in chosen)
+            made.append(tables.like(table, made[0]) if made else table)
+        return made
 
 
-def markdown(table: dict[str, Any]) -> str:
-    """The table in Markdown, with the number of its targets."""
-    return f"{tables.markdown(table)}\n\n{table['targets']:,} targets."
+def _key(name: str, method: Compared, added: str | None = None) -> tuple[Any, ...]:
+    """The key of a target's line by a method."""
+    return name, False, method.name, added
 
 
-def notes(settings: Mapping[str, Any]) -> str:
-    """What holds for every table about translations, as lines of a list."""
+def find_all(
+    run: Run,
+    translator: Translator,
+    examples: Sequence[E],
+    methods: Sequence[Compared],
+    progress: Progress,
+    *,
+    first_source: bool = False,
+) -> Rationales[E]:
+    """The rationales of all targets by all methods, from the folder or found now.
+
+    With ``first_source``, also the source token that each method would add first.
+    """
+    known = run.lines(("example",), "examples")
+    sentences = [each.sentence for each in examples]
+    for number, each in enumerate(sentences):
+        if (each.id,) not in known:
+            progress("predicting targets", number, len(sentences), "")
+            said = predictions(translator, each.contexts)
+            known.add({"example": each.id, "predicted": list(said.values())})
+    tasks = [Task(translator, method) for method in methods]
+    if first_source:  # a method that starts from another one's rationales has no order of its own
+        tasks += [Task(translator, m, added=SOURCE) for m in methods if m.after is None]
+    contexts = {name: context for each in sentences for name, context in each.contexts.items()}
+    lines = run.lines(KEY)
+    find_rationales(tasks, contexts, lines, progress, AT_ONCE)
+    predicted = {each.id: known[(each.id,)]["predicted"] for each in sentences}
+    return Rationales(examples, predicted, lines)
+
+
+def finish(
+    run: Run,
+    found: Rationales[E],
+    more: Mapping[str, Any],
+    report: Callable[[Mapping[str, Any]], str],
+    columns: Sequence[str],
+    progress: Progress,
+) -> dict[str, Any]:
+    """The results, now in the folder with their report and a figure of each of the first tables.
+
+    ``more`` are the experiment's own results, its tables among them.
+    """
+    results = run.known | {
+        "targets": sum(len(each.sentence.targets) for each in found.examples),
+        "predicted": sum(map(sum, found.predicted.values())),
+        **more,
+    }
+    run.finish(results, report(results))
+    progress("drawing", 0, None, "")
+    name = results["experiment"]
+    for figure, table in zip((name, f"{name}-predicted"), results["tables"], strict=False):
+        run.draw(figure, figures.bars(table, columns))
+    return results
+
+
+def markdown(results: Mapping[str, Any], title: str, notes: str, paper: str) -> str:
+    """The tables of a run in Markdown, with notes on them and on the paper's numbers."""
+    settings = results["settings"]
+    command = f"rationales experiment {results['experiment']} --seed {settings['seed']} --out DIR"
+    body = "\n\n".join(
+        f"{tables.markdown(table)}\n\n{table['targets']:,} targets." for table in results["tables"]
+    )
     size = settings["max_size"]
     end = f" No search goes beyond {size} tokens." if size else ""
-    return f"""- A rationale that is not sufficient counts as the whole context, in everything.{end}
+    return f"""# {title}
+
+`{command}` · {settings["model"]}
+
+{body}
+
+{notes}
+- A rationale that is not sufficient counts as the whole context, in everything.{end}
 - Means over targets with 95 % bootstrap intervals, for which whole sentences are resampled; the
   best in bold. Of signed and absolute importances the one with the shorter rationales is shown;
-  both are in `results.json`."""
+  both are in `results.json`.
+- Paper: {paper}
+"""
