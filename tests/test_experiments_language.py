@@ -17,11 +17,11 @@ from rationales.compat.adapter import WEIGHTS
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.experiments import report, tables
-from rationales.experiments.contestants import contestants
+from rationales.experiments.finding import KEY
 from rationales.experiments.language import agreement, efficiency, lambada
 from rationales.experiments.language.templates import Example
-from rationales.experiments.lines import Lines
-from rationales.experiments.runner import KEY
+from rationales.experiments.methods import compared_methods
+from rationales.runs import Lines
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.causal import CausalScorer
 
@@ -97,7 +97,7 @@ def test_the_table_of_made_up_lines_is_that_of_a_hand(made_up):
             "e1": {"optimum": None, "at_least": 3},
         },
     }
-    methods = contestants(["greedy", "gradient-x-embedding"])
+    methods = compared_methods(["greedy", "gradient-x-embedding"])
     [table] = agreement.tabulate(found, made_up, methods)
     assert tables.markdown(table) == "\n".join(
         [
@@ -136,7 +136,7 @@ def test_with_an_adapter_there_are_two_tables_and_only_the_first_has_ratios(tmp_
         "examples": [{"example": "e", "size": 10, "antecedent": 1, "distractor": [3]}],
         "optima": {"e": {"optimum": 2, "at_least": 2}},
     }
-    adapted, bare = agreement.tabulate(found, lines, contestants(["greedy"]))
+    adapted, bare = agreement.tabulate(found, lines, compared_methods(["greedy"]))
     assert adapted["rows"][0]["cells"]["ratio"]["mean"] == 1.0
     assert adapted["rows"][0]["paper"]["length"] == 7.1
     assert bare["rows"][0]["cells"]["length"]["mean"] == 3.0
@@ -166,7 +166,8 @@ def test_agreement_runs_dies_and_goes_on(data, completes, tiny_explainer, tmp_pa
     out, broken = tmp_path / "whole", tmp_path / "broken"
     results = agreement.run(out, tiny_explainer, settings, overwrite=False, progress=silent)
     assert {path.name for path in out.iterdir()} == {
-        "settings.json",
+        "run.json",
+        ".lock",
         "results.json",
         "table.md",
         "parts",
@@ -198,7 +199,7 @@ def test_agreement_runs_dies_and_goes_on(data, completes, tiny_explainer, tmp_pa
     with pytest.raises(RationalesError, match="its seed is 0, not 1"):
         agreement.run(broken, tiny_explainer, other, overwrite=False, progress=silent)
     (data / "questions-words.txt").write_text(": animals\ndog law land law\n")
-    with pytest.raises(RationalesError, match="its data_sha256 is"):
+    with pytest.raises(RationalesError, match=r"another run \(its .*\.(txt|tsv) is"):
         agreement.run(broken, tiny_explainer, settings, overwrite=False, progress=silent)
     agreement.run(broken, tiny_explainer, other, overwrite=True, progress=silent)
 
@@ -254,14 +255,17 @@ def test_lambada_runs_dies_and_goes_on_and_is_in_the_report(data, tiny_explainer
     results = lambada.run(out, tiny_explainer, settings, overwrite=False, progress=silent)
     figures = ("lambada", "lambada-first-five", "passages")
     assert {path.name for path in out.iterdir()} == {
-        "settings.json",
+        "run.json",
+        ".lock",
         "results.json",
         "table.md",
         "parts",
         *(f"{name}.{kind}" for name in figures for kind in ("png", "svg")),
     }
     first = results["first"][0]["rows"]
-    assert {row["method"] for row in first} == {m.name for m in contestants(FEW) if not m.after}
+    assert {row["method"] for row in first} == {
+        m.name for m in compared_methods(FEW) if not m.after
+    }
     assert all(row["examples"] == 3 for row in first)
     text = (out / "table.md").read_text(encoding="utf-8")
     assert "one annotation a passage" in text
@@ -406,4 +410,4 @@ def test_the_command_prints_the_table_and_the_report_gathers_all(
     assert '<section id="agreement">' in page
     assert '<section id="lambada">' in page
     assert cli([*run, "--seed", "4", "--out", str(tmp_path / "all")]) == 2
-    assert "holds a run of other settings" in capsys.readouterr().err
+    assert "holds another run" in capsys.readouterr().err

@@ -7,27 +7,25 @@ import json
 import pytest
 
 from progresses import silent, untimed
-from rationales import Explainer, Options, TableScorer
+from rationales import Explainer, Options
 from rationales.context import Context
 from rationales.errors import RationalesError
-from rationales.experiments.contestants import LABELS, Rankings, contestants
-from rationales.experiments.language.optima import find_optima, optimum
-from rationales.experiments.lines import Lines
-from rationales.experiments.runner import KEY, Endless, Task, find_rationales
-from rationales.ranking import RankingOptions, make_ranker
-from rationales.scoring.protocol import Score
+from rationales.experiments.finding import KEY, Task, find_rationales
+from rationales.experiments.language.smallest import find_smallest, smallest
+from rationales.experiments.methods import LABELS, compared_methods
+from rationales.runs import Lines
 
 
 def test_contestants_are_the_paper_s_and_signed_ones_come_twice():
-    found = contestants()
+    found = compared_methods()
     assert len(found) == len(LABELS) - 1 + 2  # greedy-fast is left out
     names = [method.name for method in found]
     assert "greedy-fast" not in names
     assert names.index("gradient-x-embedding-absolute") == names.index("gradient-x-embedding") + 1
     assert [m.options.absolute for m in found if m.row == "integrated-gradients"] == [False, True]
-    [fast] = contestants(["greedy-fast"])
+    [fast] = compared_methods(["greedy-fast"])
     assert fast.options == Options(fast=True)
-    for method in contestants(None, 3, 7):
+    for method in compared_methods(None, 3, 7):
         own = {"seed": 3 if method.row == "random" else None}
         own["ig_steps"] = 7 if method.row == "integrated-gradients" else None
         assert {name: getattr(method.options, name) for name in own} == own
@@ -39,25 +37,7 @@ def test_contestants_are_the_paper_s_and_signed_ones_come_twice():
 )
 def test_contestants_that_will_not_do(names, message):
     with pytest.raises(RationalesError, match=message):
-        contestants(names)
-
-
-@pytest.mark.parametrize("name", ["gradient-x-embedding", "integrated-gradients"])
-def test_absolute_importances_come_from_the_signed_attribution(name, tiny_explainer):
-    context = Context((5, 9, 30, 12, 7), target_id=3, required=(4,))
-    rankings = Rankings(tiny_explainer)
-    own = {"ig_steps": 4} if name == "integrated-gradients" else {}
-    signed, absolute = (
-        rankings.ranker(Options(method=name, absolute=flag, **own)).rank(context)
-        for flag in (False, True)
-    )
-    for flag, mine in ((False, signed), (True, absolute)):
-        wanted = RankingOptions(absolute=flag, ig_steps=4)
-        assert mine == make_ranker(name, tiny_explainer.model, wanted).rank(context)
-    assert len(rankings._known) == 1
-    rankings.clear()
-    assert not rankings._known
-    assert rankings.ranker(Options()) is None
+        compared_methods(names)
 
 
 @pytest.fixture
@@ -76,7 +56,7 @@ NAMES = ["greedy", "greedy-minimal", "greedy-fast", "gradient-x-embedding", "ran
 
 
 def tasks_of(explainer):
-    methods = contestants(NAMES)
+    methods = compared_methods(NAMES)
     return [Task(explainer, m) for m in methods] + [
         Task(explainer, m, added=3) for m in methods if m.after is None
     ]
@@ -158,12 +138,6 @@ def test_lines_hold_what_the_searches_find(tiny_explainer, contexts, tmp_path):
         assert first["indices"][0] == context.required[0]
 
 
-def test_an_endless_scorer_changes_nothing_but_the_prediction():
-    inner = TableScorer({frozenset({0}): Score(-1.0, 5, -0.5)})
-    [score] = Endless(inner).score([(Context((1,), 5), (0,))])
-    assert score == Score(-1.0, -1, -0.5)
-
-
 @pytest.mark.parametrize(
     ("best", "searched", "found", "optimal", "bound"),
     [
@@ -176,14 +150,16 @@ def test_an_endless_scorer_changes_nothing_but_the_prediction():
 )
 def test_the_smallest_size_from_what_was_searched(best, searched, found, optimal, bound):
     line = {"best_known": best, "searched": searched, "found": found}
-    assert optimum(line) == {"optimum": optimal, "at_least": bound}
+    assert smallest(line) == {"optimum": optimal, "at_least": bound}
 
 
 def test_exhaustive_search_stops_below_the_best_that_is_known(tiny_explainer, contexts, tmp_path):
     few = {name: contexts[name] for name in ("2", "3", "4")}
     lines = Lines(tmp_path / "lines.jsonl", KEY)
-    find_rationales([Task(tiny_explainer, m) for m in contestants(["greedy"])], few, lines, silent)
-    found = find_optima(tiny_explainer, few, lines, 2, silent)
+    find_rationales(
+        [Task(tiny_explainer, m) for m in compared_methods(["greedy"])], few, lines, silent
+    )
+    found = find_smallest(tiny_explainer, few, lines, 2, silent)
     full = {
         name: len(tiny_explainer_rationale(tiny_explainer, context))
         for name, context in few.items()
@@ -196,7 +172,7 @@ def test_exhaustive_search_stops_below_the_best_that_is_known(tiny_explainer, co
         if line["optimum"] is not None:
             assert line["optimum"] == full[name]
     text = (tmp_path / "exhaustive.jsonl").read_text()
-    assert find_optima(tiny_explainer, few, lines, 2, silent) == found
+    assert find_smallest(tiny_explainer, few, lines, 2, silent) == found
     assert (tmp_path / "exhaustive.jsonl").read_text() == text
 
 
@@ -208,7 +184,7 @@ def tiny_explainer_rationale(explainer, context):
 
 def test_no_search_goes_beyond_the_largest_size(tiny_explainer, contexts, tmp_path):
     lines = Lines(tmp_path / "lines.jsonl", KEY)
-    methods = contestants(["greedy", "greedy-minimal", "random"], max_size=2)
+    methods = compared_methods(["greedy", "greedy-minimal", "random"], max_size=2)
     find_rationales([Task(tiny_explainer, m) for m in methods], contexts, lines, silent)
     assert len(lines) == 3 * len(contexts)
     assert all(len(line["indices"]) <= 2 for line in lines)

@@ -15,10 +15,9 @@ from rationales.cli import experiment as commands
 from rationales.cli import run as cli
 from rationales.errors import RationalesError
 from rationales.experiments import tables, translation_record
-from rationales.experiments.contestants import OF_TRANSLATIONS, contestants
-from rationales.experiments.lines import Lines
+from rationales.experiments.finding import KEY, SOURCE
+from rationales.experiments.methods import OF_TRANSLATIONS, compared_methods
 from rationales.experiments.pieces import load_pieces, train_pieces
-from rationales.experiments.runner import KEY, SOURCE
 from rationales.experiments.translation import alignments, distractors, sentences
 from rationales.experiments.translation.alignments import Words
 from rationales.experiments.translation.alignments_data import AlignedPair, read_folder
@@ -27,6 +26,7 @@ from rationales.experiments.translation.sentences import Sentence
 from rationales.experiments.translation_model import Shape, build
 from rationales.metrics import Seam
 from rationales.ranking import RankingOptions, make_ranker
+from rationales.runs import Lines
 from rationales.translator import Translator
 
 from tiny_models import draw_weights
@@ -104,7 +104,7 @@ SENTENCE = Sentence("7", tuple(range(10)), 5, 6, frozenset({4, 5}))
 def test_crossovers_are_those_of_a_hand(tmp_path):
     lines = Lines(tmp_path / "lines.jsonl", KEY)
     write(lines, "greedy", [[0, 2], [6, 1], [7, 0, 6, 3], None])
-    [method] = contestants(["greedy"])
+    [method] = compared_methods(["greedy"])
     seam = Seam(source=2, border=5, target=8)
     found = distractors.measured(SENTENCE, seam, method, SENTENCE.targets, lines)
     # The last is not sufficient: it has all of S₁ (2) and of T₁ (2), and 7 tokens.
@@ -141,7 +141,7 @@ def test_alignments_are_those_of_a_hand(tmp_path):
     pair = AlignedPair(("a", "b", "c"), ("x", "y", "z"), frozenset(sure), frozenset(possible))
     # Source words of one, two and one sub-words; target words of two, one and one.
     each = Words(SENTENCE, pair, ((0,), (1, 2), (3,)), ((6, 7), (8,), (9,)))
-    [method] = contestants(["greedy"])
+    [method] = compared_methods(["greedy"])
     found = alignments.measured(each, method, SENTENCE.targets, lines)
     assert {name: total / number for name, (total, number) in found.items()} == pytest.approx(
         {
@@ -231,7 +231,8 @@ def test_a_run_dies_goes_on_and_ends_alike(
     out, broken = tmp_path / "whole", tmp_path / "broken"
     results = runs(experiment, settings, translator, out)
     assert {path.name for path in out.iterdir()} == {
-        "settings.json",
+        ".lock",
+        "run.json",
         "results.json",
         "table.md",
         "parts",
@@ -251,7 +252,7 @@ def test_a_run_dies_goes_on_and_ends_alike(
     with pytest.raises(RationalesError, match="its seed is 0, not 1"):
         runs(experiment, replace(settings, seed=1), translator, broken)
     (data / file).write_text((data / file).read_text().replace("3p3", "3-3").replace("six", "dix"))
-    with pytest.raises(RationalesError, match="its data_sha256 is"):
+    with pytest.raises(RationalesError, match=r"another run \(its .*\.(txt|tsv) is"):
         runs(experiment, settings, translator, broken)
 
 
@@ -267,7 +268,7 @@ def test_the_first_source_token_is_that_of_the_order(data, translator, tmp_path)
         for name, context in each.contexts.items():
             if (name, False, "greedy", SOURCE) not in lines:
                 continue
-            for method in settings.contestants:
+            for method in settings.compared:
                 before = lines[name, False, method.name, None]["indices"]
                 after = lines[name, False, method.name, SOURCE]["indices"]
                 assert after[: len(before)] == before

@@ -73,7 +73,7 @@ def test_a_toy_run_writes_everything_and_a_restart_ends_with_the_same_table(text
     out = tmp_path / "whole"
     results = the.run(out, text, TOY, overwrite=False, progress=silent)
     files = {path.name for path in out.iterdir()}
-    assert files == {"settings.json", "results.json", "table.md", "the.png", "the.svg", "parts"}
+    assert files == {".lock", "run.json", "results.json", "table.md", "the.png", "the.svg", "parts"}
     assert json.loads((out / "results.json").read_text()) == json.loads(json.dumps(results))
     assert [len(model["repeats"]) for model in results["models"].values()] == [8, 8]
     assert "rotary" in (out / "table.md").read_text(encoding="utf-8")

@@ -5,12 +5,19 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from copy import copy
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import cache
+from itertools import pairwise
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
+from typer.models import ParameterInfo
 
 from rationales.errors import OptionError, RationalesError
 from rationales.methods import METHODS
@@ -33,29 +40,36 @@ TARGETS = (
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """The function as a command: a parameter that is a dataclass stands for its fields."""
+    """The function as a command: a parameter that is a dataclass stands for its fields.
+
+    A field is an option: its name is the flag, the docstring under it the help, its type and its
+    default those of the option. ``Annotated[…, typer.Option(…)]`` says what differs from that.
+    """
     groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
     for name, kind in get_type_hints(function, include_extras=True).items():
         if name == "return":
             continue
         assert is_dataclass(kind)
+        assert isinstance(kind, type)
         groups[name] = kind
-        hints = get_type_hints(kind, include_extras=True)
+        hints, docs = get_type_hints(kind, include_extras=True), field_docs(kind)
         parameters += [
             inspect.Parameter(
-                field.name,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                default=field.default,
-                annotation=hints[field.name],
+                each.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=_default(each),
+                annotation=_annotation(hints[each.name], each, docs.get(each.name)),
             )
-            for field in fields(kind)
+            for each in fields(kind)
+            if each.init
         ]
 
     def run(**given: Any) -> None:
+        values = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
         function(
             **{
-                name: kind(**{field.name: given[field.name] for field in fields(kind)})
+                name: kind(**{each.name: values[each.name] for each in fields(kind) if each.init})
                 for name, kind in groups.items()
             }
         )
@@ -64,6 +78,67 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
+
+
+def field_docs(kind: type) -> dict[str, str]:
+    """The docstrings under the fields of a class and of its bases, each as one line of help.
+
+    Empty where there is no source to read, as in a frozen application.
+    """
+    docs: dict[str, str] = {}
+    for each in reversed(kind.__mro__[:-1]):
+        for node, after in pairwise(_class_bodies(each.__module__).get(each.__qualname__, ())):
+            match node, after:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    docs[name] = " ".join(text.replace("``", "").split())
+    return docs
+
+
+@cache
+def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
+    """The statements of each class of a module, by its name."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError):
+        return {}
+    return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _default(each: Field[Any]) -> Any:
+    """The default of an option, as typer wants it: a list for many values, or that it has none."""
+    default = each.default
+    if each.default_factory is not MISSING:
+        default = each.default_factory()
+    if default is MISSING:
+        return inspect.Parameter.empty
+    return list(default) if isinstance(default, tuple) else default
+
+
+def _annotation(hint: Any, each: Field[Any], help_text: str | None) -> Any:
+    """The type of a field as typer understands it, with the help that its docstring gives."""
+    hint, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    given = next((copy(e) for e in extras if isinstance(e, ParameterInfo)), None)
+    info = given if given is not None else typer.Option()
+    if info.help is None:
+        info.help = help_text
+    if each.default is False and not info.param_decls:
+        info.param_decls = (f"--{each.name.replace('_', '-')}",)  # without a --no-…
+    return Annotated[_plain(hint), info]
+
+
+def _plain(hint: Any) -> Any:
+    """A type without annotations inside it, and with a list for a tuple of any length."""
+    arguments = get_args(hint)
+    if get_origin(hint) is Annotated:
+        return _plain(arguments[0])
+    if get_origin(hint) in (Union, UnionType):
+        return Union[tuple(_plain(each) for each in arguments)]  # noqa: UP007  # of a tuple
+    if get_origin(hint) is tuple and arguments[1:] == (...,):
+        return list[_plain(arguments[0])]  # type: ignore[misc]  # a type that is known here only
+    return hint
 
 
 @dataclass(frozen=True)

@@ -267,7 +267,7 @@ def _lacking(name: str, translator: str | None, methods: str | None) -> str:
 
 def _of_translations(methods: str | None) -> str | None:
     """The methods without the one that encoder–decoders do not have."""
-    from rationales.experiments.contestants import LABELS, OF_TRANSLATIONS
+    from rationales.experiments.methods import LABELS, OF_TRANSLATIONS
 
     others = {*LABELS} - {*OF_TRANSLATIONS}
     names = method_names(methods)

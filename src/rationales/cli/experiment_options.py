@@ -88,8 +88,7 @@ def method_names(methods: str | None) -> tuple[str, ...] | None:
 
 def finish(report: str, out: Path) -> None:
     """Print the tables of a run, and say where the rest is."""
-    from rationales.experiments.folder import PARTS
-    from rationales.experiments.lines import seconds_in
+    from rationales.runs import PARTS, seconds_in
 
     typer.echo(report.rstrip("\n"))
     for name, what in (("lines", "rationales"), ("exhaustive", "exhaustive search")):

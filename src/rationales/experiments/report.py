@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from rationales import __version__
 from rationales.errors import MissingExtraError, RationalesError
-from rationales.experiments.folder import TABLE, ExperimentFolder
+from rationales.experiments.run import TABLE
+from rationales.runs import RUN, RunFolder
 
 REPORT = "report.html"
 
@@ -57,14 +59,16 @@ def write(out: str | Path, names: Sequence[str]) -> Path:
 </body>
 </html>
 """
-    return ExperimentFolder(out).write(REPORT, page)
+    return RunFolder(out, "experiment all").write(REPORT, page)
 
 
 def _section(folder: Path, name: str) -> str:
-    """One experiment: its table, then its figures."""
+    """One experiment: its table, then the figures that its run recorded."""
     try:
         table = (folder / TABLE).read_text(encoding="utf-8")
-        pictures = [(path.stem, path.read_text("utf-8")) for path in sorted(folder.glob("*.svg"))]
+        files = json.loads((folder / RUN).read_text(encoding="utf-8"))["files"]
+        paths = [folder / file for file in sorted(files) if file.endswith(".svg")]
+        pictures = [(path.stem, path.read_text(encoding="utf-8")) for path in paths]
     except OSError as error:
         raise RationalesError(
             f"cannot read {error.filename}: {error.strerror}; run rationales experiment {name} "

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rationales.experiments.contestants import Method
-from rationales.experiments.folder import markdown_table
+from rationales.experiments.methods import Compared
 from rationales.metrics import Total, estimate
 
 Values = Mapping[str, float | Total]
@@ -33,7 +32,7 @@ def table(
     title: str,
     columns: Sequence[Column],
     measured: Mapping[str, Sequence[Values]],
-    methods: Sequence[Method],
+    methods: Sequence[Compared],
     paper: Mapping[str, Mapping[str, float | str]],
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -95,6 +94,12 @@ def markdown(table: dict[str, Any]) -> str:
     if not examples:
         return f"{title}\n\nThere are none."
     return f"{title}\n\n{markdown_table(headings, bodies)}"
+
+
+def markdown_table(columns: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown; all columns but the first are numbers, aligned to the right."""
+    rule = ["---", *("---:" for _ in columns[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [columns, rule, *rows])
 
 
 def _has(values: Values, key: str) -> bool:

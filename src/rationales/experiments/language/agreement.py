@@ -17,17 +17,15 @@ from typing import Any
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.experiments import tables
-from rationales.experiments.contestants import Method, check_limit, contestants
-from rationales.experiments.folder import ExperimentFolder
-from rationales.experiments.judges import judges, predictions
-from rationales.experiments.language.optima import find_optima
+from rationales.experiments.finding import KEY, Task, find_rationales, predictions
+from rationales.experiments.language.smallest import find_smallest
 from rationales.experiments.language.templates import PAIRS, TEMPLATES, Example, examples
-from rationales.experiments.lines import Line, Lines, Progress
-from rationales.experiments.opening import Experiment
-from rationales.experiments.runner import KEY, Task, find_rationales
+from rationales.experiments.methods import Compared, check_limit, compared_methods
+from rationales.experiments.run import Run, open_run, subject_of, without_adapter
 from rationales.explainer import Explainer
 from rationales.render import figures
 from rationales.result import Explanation
+from rationales.runs import Line, Lines, Progress
 
 DATA = (TEMPLATES, PAIRS)
 PROMPT = "The Supreme Court on Tuesday"
@@ -98,17 +96,22 @@ def run(
     ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
     """
     settings = settings or Settings()
-    methods = contestants(settings.methods, settings.seed, settings.ig_steps, settings.max_size)
-    experiment = Experiment("agreement", out, explainer, settings, DATA, adapter)
-    with experiment.opened(overwrite) as opened:
-        folder = opened.folder
+    methods = compared_methods(
+        settings.methods, settings.seed, settings.ig_steps, settings.max_size
+    )
+    subject = subject_of(explainer, DATA, adapter)
+    with open_run("agreement", out, settings, subject, overwrite=overwrite) as folder:
+        opened = folder
+        explainers = [explainer]
+        if explainer.adapter is not None:
+            explainers.append(without_adapter(explainer))
         filled = shuffled(examples(explainer.tokenizer), settings.seed)
         chosen = completed(explainer, filled, settings.limit, folder, progress)
         lines = opened.lines(KEY)
-        tasks = [Task(judge, method) for judge in judges(explainer) for method in methods]
+        tasks = [Task(judge, method) for judge in explainers for method in methods]
         find_rationales(tasks, {each.id: each.context for each in chosen}, lines, progress)
         sampled = _sampled(chosen, settings)
-        optima = find_optima(explainer, sampled, lines, settings.exhaustive_size, progress)
+        optima = find_smallest(explainer, sampled, lines, settings.exhaustive_size, progress)
         found = opened.known | {
             "filled": len(filled),
             "examples": [_about(each) for each in chosen],
@@ -129,7 +132,7 @@ def completed(
     explainer: Explainer,
     filled: Sequence[Example],
     limit: int | None,
-    folder: ExperimentFolder,
+    folder: Run,
     progress: Progress,
 ) -> list[Example]:
     """The first examples, up to the limit, whose last word the model predicts both times."""
@@ -190,7 +193,7 @@ def measure(line: Line, about: Mapping[str, Any], optimum: Line | None) -> dict[
 
 
 def tabulate(
-    found: Mapping[str, Any], lines: Lines, methods: Sequence[Method]
+    found: Mapping[str, Any], lines: Lines, methods: Sequence[Compared]
 ) -> list[dict[str, Any]]:
     """The tables: with the adapter, if there is one, and without it."""
     adapter, made = found["settings"]["adapter"], []
@@ -251,9 +254,7 @@ def report(results: Mapping[str, Any]) -> str:
 """
 
 
-def _draw(
-    explainer: Explainer, results: dict[str, Any], folder: ExperimentFolder, progress: Progress
-) -> None:
+def _draw(explainer: Explainer, results: dict[str, Any], folder: Run, progress: Progress) -> None:
     """The figures: bars for each table, and the matrix of the paper's first figure."""
     progress("drawing", 0, None, "")
     for table, name in zip(results["tables"], ("agreement", "agreement-bare"), strict=False):

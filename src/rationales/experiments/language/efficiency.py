@@ -18,8 +18,6 @@ from typing import Any
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.experiments import tables
-from rationales.experiments.contestants import Method, check_limit
-from rationales.experiments.folder import markdown_table
 from rationales.experiments.language.agreement import completed, shuffled
 from rationales.experiments.language.templates import PAIRS, TEMPLATES, examples
 from rationales.experiments.language.timing import (
@@ -31,10 +29,12 @@ from rationales.experiments.language.timing import (
     contexts_of,
     time_all,
 )
-from rationales.experiments.lines import Line, Lines, Progress
-from rationales.experiments.opening import Experiment
+from rationales.experiments.methods import Compared, check_limit
+from rationales.experiments.run import open_run, subject_of
+from rationales.experiments.tables import markdown_table
 from rationales.explainer import Explainer
 from rationales.render import figures
+from rationales.runs import Line, Lines, Progress
 
 DATA = (TEMPLATES, PAIRS, TEXT)
 
@@ -100,10 +100,9 @@ def run(
     ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
     """
     settings = settings or Settings()
-    with Experiment("efficiency", out, explainer, settings, DATA, adapter).opened(
-        overwrite
-    ) as opened:
-        folder = opened.folder
+    subject = subject_of(explainer, DATA, adapter)
+    with open_run("efficiency", out, settings, subject, overwrite=overwrite) as folder:
+        opened = folder
         filled = shuffled(examples(explainer.tokenizer), settings.seed)
         chosen = completed(explainer, filled, settings.limit, folder, progress)
         contexts = {each.id: each.context for each in chosen}
@@ -143,7 +142,7 @@ def _work(
 
 def tabulate(lines: Lines, settings: Settings) -> dict[str, Any]:
     """The table of the templates, and what each way costs as contexts grow."""
-    methods = [Method(way.name, way.name, way.label, way.options) for way in settings.ways]
+    methods = [Compared(way.name, way.name, way.label, way.options) for way in settings.ways]
     measured: dict[str, list[dict[str, float]]] = {}
     points: dict[str, dict[int, list[Line]]] = {}
     for line in sorted(lines, key=lambda line: str(line["example"])):

@@ -16,15 +16,13 @@ from typing import Any
 
 from rationales import metrics
 from rationales.experiments import tables
-from rationales.experiments.contestants import Method, check_limit, contestants
-from rationales.experiments.folder import ExperimentFolder
-from rationales.experiments.judges import predictions
+from rationales.experiments.finding import KEY, Task, find_rationales, predictions
 from rationales.experiments.language.annotations import PASSAGES, Annotated, passages
-from rationales.experiments.lines import Line, Lines, Progress
-from rationales.experiments.opening import Experiment
-from rationales.experiments.runner import KEY, Task, find_rationales
+from rationales.experiments.methods import Compared, check_limit, compared_methods
+from rationales.experiments.run import Run, open_run, subject_of
 from rationales.explainer import Explainer
 from rationales.render import figures
+from rationales.runs import Line, Lines, Progress
 from rationales.text import token_texts
 
 DATA = (PASSAGES,)
@@ -93,10 +91,12 @@ def run(
     ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
     """
     settings = settings or Settings()
-    methods = contestants(settings.methods, settings.seed, settings.ig_steps, settings.max_size)
-    experiment = Experiment("lambada", out, explainer, settings, DATA, adapter)
-    with experiment.opened(overwrite) as opened:
-        folder = opened.folder
+    methods = compared_methods(
+        settings.methods, settings.seed, settings.ig_steps, settings.max_size
+    )
+    subject = subject_of(explainer, DATA, adapter)
+    with open_run("lambada", out, settings, subject, overwrite=overwrite) as folder:
+        opened = folder
         everything = passages(explainer.tokenizer)
         order = random.Random(settings.seed).sample(everything, len(everything))
         chosen = order[: settings.limit]
@@ -120,7 +120,7 @@ def run(
 def _abouts(
     explainer: Explainer,
     chosen: Sequence[Annotated],
-    folder: ExperimentFolder,
+    folder: Run,
     progress: Progress,
 ) -> list[dict[str, Any]]:
     """What the tables need to know of each passage; its text stays where the data are."""
@@ -163,7 +163,7 @@ def measure(line: Line, about: Mapping[str, Any]) -> dict[str, float]:
 
 
 def tabulate(
-    found: Mapping[str, Any], lines: Lines, methods: Sequence[Method]
+    found: Mapping[str, Any], lines: Lines, methods: Sequence[Compared]
 ) -> dict[str, list[dict[str, Any]]]:
     """The tables by population: of whole rationales, and of the tokens that were added first."""
     adapted, seed = found["settings"]["adapter"] is not None, found["settings"]["seed"]

@@ -12,14 +12,11 @@ from typing import Literal
 from rationales.context import Context, causal_context
 from rationales.data import data_file
 from rationales.errors import RationalesError
-from rationales.experiments.lines import Line, Lines, Pace, Progress
-from rationales.experiments.runner import Endless, rationalize_all
 from rationales.explainer import Explainer
-from rationales.methods import make_search
 from rationales.options import Options
+from rationales.runs import Line, Lines, Pace, Progress
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.causal import CausalScorer
-from rationales.search.base import Search
 from rationales.text import prefix_ids
 
 TEXT = "wikitext2/valid.raw"
@@ -110,13 +107,11 @@ def _cost(explainer: Explainer, search: Timed) -> Line:
     """What one search costs, with a scorer of its own."""
     way, scorer = search.way, _new_scorer(explainer, search)
     options = way.options.change(max_size=search.size)
-    judge = Endless(scorer) if search.endless else scorer
-
-    def start(context: Context) -> Search:
-        return make_search(context, options)
-
+    if search.endless:
+        options = options.change(criterion="none")
+    alone = Explainer(scorer, explainer.tokenizer)
     began = time.perf_counter()
-    [(_, rationale)] = rationalize_all({"": search.context}, judge, start)
+    [(_, rationale)] = alone.rationalize([("", search.context)], options)
     return {
         "seconds": round(time.perf_counter() - began, 4),
         "tokens": scorer.tokens,

@@ -8,8 +8,7 @@ marginal.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,8 @@ import torch
 
 from rationales.compat.rows import generator
 from rationales.compat.subsets import mixture, uniform
-from rationales.experiments.folder import RESULTS, TABLE, ExperimentFolder, markdown_table
+from rationales.experiments.run import Run, open_run
+from rationales.experiments.tables import markdown_table
 from rationales.experiments.toys.majority_language import (
     BEGIN,
     END,
@@ -65,28 +65,21 @@ def run(
     out: str | Path, settings: Settings | None = None, *, overwrite: bool, progress: Progress
 ) -> dict[str, Any]:
     """The results of the experiment, which are then in the folder with their table and figure."""
-    plots.check()
     settings = settings or Settings()
-    folder = ExperimentFolder(out)
-    with folder.opened({"experiment": "majority", **asdict(settings)}, overwrite):
+    with open_run("majority", out, settings, overwrite=overwrite) as folder:
         language = MajorityLanguage(settings.bits)
         models = {name: _of_model(name, settings, folder, progress) for name in MODELS}
-        results = {
-            "experiment": "majority",
-            "settings": asdict(settings),
+        results = folder.known | {
             "optimum_perplexity": language.optimum,
             "paper_perplexity": PAPER_PERPLEXITY,
             "models": models,
         }
-        folder.write(RESULTS, json.dumps(results, indent=1) + "\n")
-        folder.write(TABLE, report(results))
+        folder.finish(results, report(results))
         folder.draw("majority", plots.majority(results))
     return results
 
 
-def _of_model(
-    name: str, settings: Settings, folder: ExperimentFolder, progress: Progress
-) -> dict[str, Any]:
+def _of_model(name: str, settings: Settings, folder: Run, progress: Progress) -> dict[str, Any]:
     """One model: trained, then measured on held-out lines and on random subsets."""
     language = MajorityLanguage(settings.bits)
     train, _, test = (

@@ -10,9 +10,8 @@ everywhere, and its curve is flat.
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +24,12 @@ from rationales.compat.train import train
 from rationales.context import Context
 from rationales.data import data_file
 from rationales.errors import RationalesError
-from rationales.experiments.folder import PARTS, RESULTS, TABLE, ExperimentFolder, markdown_table
+from rationales.experiments.run import Run, open_run
+from rationales.experiments.tables import markdown_table
 from rationales.experiments.toys.training import Progress, Schedule, Task, trained, untrained_gpt2
 from rationales.models.files import save_model
 from rationales.render import plots
+from rationales.runs import PARTS
 from rationales.scoring.causal import CausalScorer
 
 if TYPE_CHECKING:
@@ -83,21 +84,17 @@ def run(
 
     ``text`` is a text file to learn from; WikiText-2 if left out.
     """
-    plots.check()
     settings = settings or Settings()
     file = read_text(data_file(WIKITEXT) if text is None else text)
-    identity = {"text": file.name, "text_sha256": file.sha256, **asdict(settings)}
-    folder = ExperimentFolder(out)
-    with folder.opened({"experiment": "the", **identity}, overwrite):
+    subject = {"text": file.name, "text_sha256": file.sha256}
+    with open_run("the", out, settings, subject, overwrite=overwrite) as folder:
         known, heldout = _split(file.text)
         progress("learning a vocabulary", 0, None, "")
         tokenizer = _tokenizer(known, settings, folder)
         heldout_rows = _rows(_encode(tokenizer, heldout), settings.length)
         word = _word_id(tokenizer)
         models = _models(known, tokenizer, settings, folder, progress)
-        results = {
-            "experiment": "the",
-            "settings": identity,
+        results = folder.known | {
             "word": WORD,
             "text": _in_text(_encode(tokenizer, known), word),
             "paper_perplexity": PAPER_PERPLEXITY,
@@ -111,8 +108,7 @@ def run(
                 for name, (model, seconds) in models.items()
             },
         }
-        folder.write(RESULTS, json.dumps(results, indent=1) + "\n")
-        folder.write(TABLE, report(results))
+        folder.finish(results, report(results))
         folder.draw("the", plots.the(results))
     return results
 
@@ -147,7 +143,7 @@ def _models(
     text: str,
     tokenizer: PreTrainedTokenizerFast,
     settings: Settings,
-    folder: ExperimentFolder,
+    folder: Run,
     progress: Progress,
 ) -> dict[str, tuple[PreTrainedModel, float]]:
     """The model before and after fine-tuning, each with the seconds of its training."""
@@ -215,7 +211,7 @@ def _split(text: str) -> tuple[str, str]:
     return text[:cut], text[cut:]
 
 
-def _tokenizer(text: str, settings: Settings, folder: ExperimentFolder) -> PreTrainedTokenizerFast:
+def _tokenizer(text: str, settings: Settings, folder: Run) -> PreTrainedTokenizerFast:
     """A byte-level tokenizer with a vocabulary learned from the text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast

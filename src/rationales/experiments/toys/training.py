@@ -27,7 +27,8 @@ from rationales.compat.run import RunFolder, State
 from rationales.compat.student import trained_weights
 from rationales.compat.subsets import Distribution
 from rationales.errors import RationalesError
-from rationales.experiments.folder import PARTS, ExperimentFolder
+from rationales.runs import PARTS
+from rationales.runs import RunFolder as Folder
 
 if TYPE_CHECKING:
     from transformers import GPT2Config, PreTrainedModel
@@ -109,7 +110,7 @@ def trained(
     model: PreTrainedModel,
     task: Task,
     schedule: Schedule,
-    folder: ExperimentFolder,
+    folder: Folder,
     progress: Progress,
 ) -> float:
     """The seconds that the training took; the model is then trained, now or in an earlier run."""

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 
 from rationales.context import Context
-from rationales.experiments.lines import Line, Lines, Pace, Progress
-from rationales.experiments.runner import rationalize_all
 from rationales.explainer import Explainer
-from rationales.methods import make_search
 from rationales.options import Options
+from rationales.runs import Line, Lines, Pace, Progress
 
 
-def find_optima(
+def find_smallest(
     explainer: Explainer,
     contexts: Mapping[str, Context],
     lines: Lines,
@@ -47,10 +44,10 @@ def find_optima(
 
 def _result(line: Line) -> Line:
     """What a line says of the smallest size, but not how long that took to find out."""
-    return {name: value for name, value in line.items() if name != "seconds"} | optimum(line)
+    return {name: value for name, value in line.items() if name != "seconds"} | smallest(line)
 
 
-def optimum(line: Line) -> Line:
+def smallest(line: Line) -> Line:
     """The smallest size, if it is known, and a size that no rationale is below."""
     if line["found"] is not None:
         return {"optimum": line["found"], "at_least": line["found"]}
@@ -64,8 +61,7 @@ def _search(explainer: Explainer, context: Context, best: int, largest: int) -> 
     if size < max(1, len(context.required)):
         return {"searched": size, "found": None, "evaluations": 0}
     options = Options(method="exhaustive", max_size=size, max_evaluations=0)
-    search = partial(make_search, options=options)
-    [(_, rationale)] = rationalize_all({"": context}, explainer.scorer, search)
+    [(_, rationale)] = explainer.rationalize([("", context)], options)
     return {
         "searched": size,
         "found": len(rationale) if rationale.sufficient else None,

@@ -1,0 +1,188 @@
+"""Rationales of many examples by many methods, each written to its line as it is found.
+
+a group of examples ─► all methods side by side ─► what starts from other lines ─► a line for each
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from rationales.context import Context
+from rationales.errors import RationalesError
+from rationales.experiments.methods import Compared
+from rationales.options import Options
+from rationales.result import Rationale
+from rationales.runs import Line, Lines, Pace, Progress
+from rationales.search.base import required_size
+
+if TYPE_CHECKING:
+    from rationales.explainer import Explainer
+
+AT_ONCE = 8
+"""Examples that share forward passes: sufficient to fill them, few enough to finish soon."""
+
+KEY = ("example", "adapter", "method", "added")
+"""The fields by which a rationale's line is found."""
+
+SOURCE: Literal["source"] = "source"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A method and the model that it searches with, for all examples of a run."""
+
+    explainer: Explainer
+    method: Compared
+    added: int | Literal["source"] | None = None
+    """A number: the search goes on to this many tokens beside the required one, sufficient or not.
+
+    ``SOURCE``: it goes on from the rationale that was found until this has a source token.
+    """
+
+    @property
+    def adapter(self) -> bool:
+        """Whether the model has an adapter."""
+        return self.explainer.adapter is not None
+
+    @property
+    def label(self) -> str:
+        """The name of the method, for the progress."""
+        return f"{self.method.label}{'' if self.adapter else ', no adapter'}"
+
+    @property
+    def wave(self) -> int:
+        """0 for a search of its own; later for one that reads the lines of another."""
+        return 2 if self.added is not None else int(self.method.after is not None)
+
+    @property
+    def before(self) -> Task:
+        """The task that this one starts from: another method's, or the same up to its own end."""
+        method = replace(self.method, name=self.method.after or self.method.name)
+        return replace(self, method=method, added=None)
+
+    def key(self, example: str) -> tuple[Any, ...]:
+        """The key of an example's line."""
+        return (example, self.adapter, self.method.name, self.added)
+
+    def options(self, context: Context) -> Options:
+        """The options of the search in a context."""
+        if self.added is None:
+            return self.method.options
+        size = required_size(context) + (1 if self.added == SOURCE else self.added)
+        return self.method.options.change(fast=False, criterion="none", max_size=size)
+
+
+def find_rationales(
+    tasks: Sequence[Task],
+    contexts: Mapping[str, Context],
+    lines: Lines,
+    progress: Progress,
+    at_once: int = AT_ONCE,
+) -> None:
+    """Find the rationales that have no line yet, and write their lines."""
+    names = list(contexts)
+    missing = [task for task in tasks for name in names if task.key(name) not in lines]
+    pace = Pace(Counter(str(task.wave) for task in missing), len(tasks) * len(names))
+    waves: dict[tuple[int, int], list[Task]] = {}  # of one model each, what depends on others last
+    for task in sorted(tasks, key=lambda task: task.wave):
+        waves.setdefault((task.wave, id(task.explainer)), []).append(task)
+    for start in range(0, len(names), at_once):
+        group = {name: contexts[name] for name in names[start : start + at_once]}
+        for wave in waves.values():
+            progress(wave[0].label, pace.done, pace.total, pace.note)
+            pace.begin()
+            for task, name, rationale in _find(wave, group, lines):
+                line = dict(zip(KEY, task.key(name), strict=True)) | _line(rationale)
+                lines.add(line | {"seconds": pace.finish(str(task.wave))})
+                progress(task.label, pace.done, pace.total, pace.note)
+
+
+def predictions(explainer: Explainer, contexts: Mapping[str, Context]) -> dict[str, bool]:
+    """Whether the model predicts each target from its whole context."""
+    limit = getattr(explainer.scorer, "max_positions", None)
+    for name, context in contexts.items():
+        tokens = max(context.source, len(context.ids) - context.source)  # each side has its own
+        if limit is not None and tokens > limit:
+            raise RationalesError(
+                f"the context of {name} has {tokens} tokens, and the model has positions "
+                f"for {limit}: take another model"
+            )
+    scores = explainer.scorer.score([(c, c.keep(c.everything)) for c in contexts.values()])
+    return {
+        name: score.prediction_id == context.target_id
+        for (name, context), score in zip(contexts.items(), scores, strict=True)
+    }
+
+
+def _find(
+    tasks: Sequence[Task], contexts: Mapping[str, Context], lines: Lines
+) -> Iterator[tuple[Task, str, Rationale]]:
+    """The rationales of one wave that have no line yet, as they are found."""
+    searched: dict[tuple[Task, str], Context] = {}
+    started: dict[tuple[Task, str], Rationale] = {}
+    for task in tasks:
+        for name, context in contexts.items():
+            if task.key(name) in lines:
+                continue
+            known = task.before.key(name)
+            if task.wave == 0 or (isinstance(task.added, int) and known not in lines):
+                searched[task, name] = context
+                continue
+            rationale = _read(context, lines[known])
+            if task.added is None:
+                searched[task, name], started[task, name] = context, rationale
+            elif (found := _continued(task, context, rationale)) is not None:
+                yield task, name, found
+            else:
+                searched[task, name] = _going_on(task, context, rationale)
+    explainer = tasks[0].explainer
+    for (task, name), rationale in explainer.rationalize(
+        searched.items(),
+        lambda key: key[0].options(searched[key]),
+        start=started.__getitem__ if started else None,
+    ):
+        yield task, name, rationale
+
+
+def _continued(task: Task, context: Context, found: Rationale) -> Rationale | None:
+    """What a longer search would find, if the rationale that was found already says so."""
+    if task.added == SOURCE:
+        return found if any(index < context.source for index in found.indices) else None
+    size = min(required_size(context) + (task.added or 0), len(context.everything))
+    if task.method.options.fast or context.units is not None or len(found.indices) < size:
+        return None
+    return replace(found, indices=found.indices[:size], sufficient=False, evaluations=0)
+
+
+def _going_on(task: Task, context: Context, rationale: Rationale) -> Context:
+    """The context of a longer search; for ``SOURCE``, one that can add source tokens only."""
+    if task.added != SOURCE:
+        return context
+    pinned = {*context.pinned}
+    source = tuple((index,) for index in range(context.source) if index not in pinned)
+    return replace(context, required=rationale.indices, units=source)
+
+
+def _line(rationale: Rationale) -> Line:
+    """The fields of a rationale that its line keeps."""
+    return {
+        "indices": list(rationale.indices),
+        "sufficient": rationale.sufficient,
+        "predicted": rationale.predicted,
+        "evaluations": rationale.evaluations,
+    }
+
+
+def _read(context: Context, line: Line) -> Rationale:
+    """The rationale of a line."""
+    return Rationale(
+        target=len(context.ids),
+        target_id=context.target_id,
+        indices=tuple(line["indices"]),
+        sufficient=line["sufficient"],
+        evaluations=line["evaluations"],
+        predicted=line["predicted"],
+    )

@@ -1,0 +1,125 @@
+"""The methods that a table compares: names, options, and how the paper calls them.
+
+Importances with a sign can be ranked by it or without it. Such a baseline runs in both forms, and a
+table shows the one with the shorter rationales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rationales.errors import RationalesError
+from rationales.option_rules import READ_BY
+from rationales.options import Options
+from rationales.ranking.factory import SIGNED_RANKERS
+
+LABELS = {
+    "greedy": "greedy",
+    "greedy-minimal": "greedy, minimal",
+    "greedy-fast": "greedy, fast",
+    "gradient-norm": "gradient norms",
+    "gradient-x-embedding": "gradient × embedding",
+    "integrated-gradients": "integrated gradients",
+    "attention-rollout": "attention rollout",
+    "last-attention": "last attention layer",
+    "all-attention": "all attention layers",
+    "random": "random (control)",
+    "nearest-first": "nearest first (control)",
+}
+OF_TRANSLATIONS = tuple(name for name in LABELS if name != "attention-rollout")
+"""The methods for encoder–decoders: a rollout follows one stack of layers."""
+
+_VARIANTS = {"greedy-minimal": {"minimal": True}, "greedy-fast": {"fast": True}}
+"""Rows that are greedy search with an option."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One method of a table; ``row`` is the row in which it or its other form is shown."""
+
+    name: str
+    row: str
+    label: str
+    options: Options
+    after: str | None = None
+    """The method whose rationales this one starts from."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings that all comparisons of methods have."""
+
+    known: ClassVar[Sequence[str]] = tuple(LABELS)
+    """The methods that may be compared."""
+
+    limit: int | None = None
+    """Only N examples, drawn at random."""
+    methods: tuple[str, ...] | None = None
+    """Only these methods, separated by commas: greedy,all-attention."""
+    seed: int = 0
+    """Seed of everything that is random."""
+    ig_steps: int = 100
+    """Steps of integrated gradients."""
+    max_size: int | None = None
+    """Rationales of at most N tokens; 0: no limit. One that is not sufficient then counts as the
+    whole context."""
+
+    def __post_init__(self) -> None:
+        check_limit(self.limit)
+        object.__setattr__(self, "max_size", self.max_size or None)
+        if self.methods is not None:
+            object.__setattr__(self, "methods", split_names(self.methods))
+
+    @property
+    def compared(self) -> list[Compared]:
+        """The methods that are compared."""
+        return compared_methods(self.methods, self.seed, self.ig_steps, self.max_size, self.known)
+
+
+def compared_methods(
+    names: Sequence[str] | None = None,
+    seed: int = 0,
+    steps: int = 100,
+    max_size: int | None = None,
+    known: Sequence[str] = tuple(LABELS),
+) -> list[Compared]:
+    """The methods of these names in the order of the table, signed baselines twice.
+
+    Without names, all that are known but ``greedy-fast``, which is not the paper's algorithm.
+    """
+    wanted = [name for name in known if name != "greedy-fast"] if names is None else list(names)
+    for name in wanted:
+        if name not in known:
+            raise RationalesError(f"unknown method {name!r}: choose from {', '.join(known)}")
+    if not wanted:
+        raise RationalesError(f"no methods: choose from {', '.join(known)}")
+    if "greedy-minimal" in wanted and "greedy" not in wanted:
+        raise RationalesError("greedy-minimal starts from greedy's rationales: name greedy too")
+    found: list[Compared] = []
+    for name in (each for each in LABELS if each in wanted):
+        label, own = LABELS[name], _VARIANTS.get(name, {"method": name})
+        read: dict[str, Any] = {"seed": seed, "ig_steps": steps}
+        own = own | {option: read[option] for option in read if name in READ_BY[option]}
+        options = Options(max_size=max_size).change(**own)
+        if name in SIGNED_RANKERS:
+            absolute = options.change(absolute=True)
+            found.append(Compared(name, name, f"{label} (signed)", options))
+            found.append(Compared(f"{name}-absolute", name, f"{label} (absolute)", absolute))
+        else:
+            after = "greedy" if options.minimal else None
+            found.append(Compared(name, name, label, options, after))
+    return found
+
+
+def split_names(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, where some may stand together with commas between them."""
+    every = (name.strip() for each in names for name in each.split(","))
+    return tuple(name for name in every if name)
+
+
+def check_limit(limit: int | None) -> None:
+    """Raise if a limit on the number of examples leaves none."""
+    if limit is not None and limit < 1:
+        raise RationalesError(f"limit must be at least 1, not {limit}")

@@ -1,0 +1,115 @@
+"""One run of an experiment: which model and data it is about, its folder, and its results.
+
+    settings, model, data ─► RunFolder ─► results.json · table.md · figures
+
+The identity of a run holds digests of weights and data, so a run does not go on with another model,
+another adapter or other examples than it began with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rationales import metrics
+from rationales.data import data_file, sha256
+from rationales.errors import RationalesError
+from rationales.render import plots
+from rationales.runs import RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from rationales.explainer import Explainer
+
+RESULTS, TABLE = "results.json", "table.md"
+
+
+class Run(RunFolder):
+    """The folder of an experiment's run, and what its results begin with."""
+
+    known: dict[str, Any]
+    """The name of the experiment, and its settings: the identity of the run."""
+
+    def draw(self, name: str, figure: Figure) -> None:
+        """Write a figure as PNG and as SVG."""
+        for kind in ("png", "svg"):
+            with self.writing(f"{name}.{kind}") as path:
+                plots.save(figure, path)
+
+    def finish(self, results: Mapping[str, Any], report: str) -> None:
+        """Write the results and the tables."""
+        self.write(RESULTS, json.dumps(results, indent=1) + "\n")
+        self.write(TABLE, report)
+
+
+@contextmanager
+def open_run(
+    name: str,
+    out: str | Path,
+    settings: Any,
+    subject: Mapping[str, Any] | None = None,
+    *,
+    overwrite: bool = False,
+) -> Iterator[Run]:
+    """A context with the run of these settings, a dataclass; no other process writes to its folder.
+
+    ``subject`` is the rest of its identity, such as ``subject_of`` a model and its data.
+    """
+    plots.check()
+    run = Run(out, f"experiment {name}")
+    identity = asdict(settings) | dict(subject or {})
+    run.known = {"experiment": name, "settings": identity}
+    with run.opened(identity, overwrite):
+        yield run
+
+
+def subject_of(
+    explainer: Explainer, data: Sequence[str | Path] = (), adapter: str | None = None
+) -> dict[str, Any]:
+    """The identity of a model and of data: names of data files, or paths of a user's own.
+
+    ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
+    """
+    from rationales.compat.adapter import fingerprint
+
+    metrics.check()
+    model = without_adapter(explainer).model
+    if model is None:
+        raise RationalesError("the experiments look inside the model: a black box will not do")
+    files = {file.name if isinstance(file, Path) else file: file for file in data}
+    return {
+        "model": Path(explainer.name).name if Path(explainer.name).exists() else explainer.name,
+        "model_fingerprint": fingerprint(model),
+        "adapter": explainer.adapter,
+        "adapter_sha256": None if explainer.adapter is None else _adapter_digest(adapter),
+        "data_sha256": {
+            name: sha256(file if isinstance(file, Path) else data_file(file))
+            for name, file in files.items()
+        },
+    }
+
+
+def without_adapter(explainer: Explainer) -> Explainer:
+    """The explainer of the same model without its adapter."""
+    from rationales.explainer import Explainer
+    from rationales.scoring.adapted import AdaptedScorer
+
+    if not isinstance(explainer.scorer, AdaptedScorer):
+        return explainer
+    base = explainer.scorer.base
+    return Explainer(base, explainer.tokenizer, name=explainer.name, model=base.model)
+
+
+def _adapter_digest(adapter: str | None) -> str:
+    from rationales import explainer as explaining
+    from rationales.compat.adapter import WEIGHTS
+
+    if adapter is None or adapter == explaining.DEFAULT_ADAPTER:
+        package = Path(explaining.__file__).parent
+        return sha256(package / "adapters" / explaining.DEFAULT_ADAPTER / WEIGHTS)
+    return sha256(Path(adapter).expanduser() / WEIGHTS)
