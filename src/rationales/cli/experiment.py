@@ -219,7 +219,12 @@ def everything(
             to, model, adapter, limit or 20, None, 4 if exhaustive else 0, seed, overwrite
         ),
         "distractors": lambda to: distractors(
-            to, translator, limit, _of_translations(methods), seed=seed, overwrite=overwrite
+            to,
+            translator,
+            limit=limit,
+            methods=_of_translations(methods),
+            seed=seed,
+            overwrite=overwrite,
         ),
         "alignments": lambda to: alignments(
             to,

@@ -31,6 +31,18 @@ Model = Annotated[
 def distractors(
     out: Out,
     model: Model = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            help="A folder with the sentences; Tatoeba's in RATIONALES_DATA if not.",
+        ),
+    ] = None,
+    format: Annotated[
+        str,
+        typer.Option("--format", help="How they are written: tatoeba (en-fr.tsv) or iwslt14."),
+    ] = "tatoeba",
     limit: Limit = None,
     methods: Methods = None,
     ig_steps: Steps = 50,
@@ -41,8 +53,10 @@ def distractors(
     """Two sentences translated as one: do rationales stay with their own sentence?"""
     from rationales.experiments.translation import distractors as experiment
 
-    settings = experiment.Settings(limit, method_names(methods), seed, ig_steps, max_size or None)
-    run_experiment(experiment, out, settings, model, overwrite, kind="seq2seq")
+    settings = experiment.Settings(
+        limit, method_names(methods), seed, ig_steps, max_size or None, format
+    )
+    run_experiment(experiment, out, settings, model, overwrite, kind="seq2seq", folder=data)
 
 
 def alignments(

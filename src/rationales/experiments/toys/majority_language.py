@@ -1,4 +1,4 @@
-"""The majority language of the paper, and the exact probabilities that a model can be compared with.
+"""The majority language of the paper, and the exact probabilities to compare a model with.
 
     begin  1 0 0 1 1 0 1 1 0 0 1 0 1 1 0 1 0  =  1  end
 

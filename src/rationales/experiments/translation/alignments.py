@@ -271,7 +271,8 @@ def report(results: Mapping[str, Any]) -> str:
   ({results["unaligned"]:,} are aligned with nothing). Top-1: whether the first source token that a
   method adds is of such a word, for any of the sub-words; if a rationale has none, the next source
   token that would be added."""
-    paper = """a model of 40M parameters for German–English (IWSLT14), 500 sentences of RWTH's. No sets
+    paper = """\
+a model of 40M parameters for German–English (IWSLT14), 500 sentences of RWTH's. No sets
   have an F1 below their IOU, as the paper's columns do: its F1 is another one."""
     return sentences.markdown(results, "Translation against gold alignments", notes, paper)
 

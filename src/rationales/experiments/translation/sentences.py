@@ -184,7 +184,8 @@ class Rationales(Generic[E]):
         key = _key(example.sentence.name(target), method, SOURCE)
         if key not in self.lines:
             return None
-        return next(i for i in self.lines[key]["indices"] if i < example.sentence.source)
+        indices: list[int] = self.lines[key]["indices"]
+        return next(index for index in indices if index < example.sentence.source)
 
     def tables(
         self,
@@ -209,9 +210,7 @@ class Rationales(Generic[E]):
                 ]
                 for method in settings.compared
             }
-            table = tables.table(
-                title, columns, measured, settings.compared, paper, settings.seed
-            )
+            table = tables.table(title, columns, measured, settings.compared, paper, settings.seed)
             table["targets"] = sum(len(targets) for _, targets in chosen)
             made.append(tables.like(table, made[0]) if made else table)
         return made
