@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,25 +14,35 @@ from progresses import dies_when, silent, untimed
 from rationales import models
 from rationales.cli import experiment as commands
 from rationales.cli import run as cli
+from rationales.data import sha256
 from rationales.errors import RationalesError
-from rationales.experiments import tables, translation_record
+from rationales.experiments import tables
 from rationales.experiments.finding import KEY, SOURCE
 from rationales.experiments.methods import OF_TRANSLATIONS, compared_methods
-from rationales.experiments.pieces import load_pieces, train_pieces
-from rationales.experiments.translation import alignments, distractors, sentences
+from rationales.experiments.translation import alignments, distractors, pairs, sentences
 from rationales.experiments.translation.alignments import Words
 from rationales.experiments.translation.alignments_data import AlignedPair, read_folder
 from rationales.experiments.translation.detokenization import detokenize
-from rationales.experiments.translation.sentences import Sentence
-from rationales.experiments.translation_model import Shape, build
+from rationales.experiments.translation.sentences import Rationales, Sentence
 from rationales.metrics import Seam
 from rationales.ranking import RankingOptions, make_ranker
 from rationales.runs import Lines
 from rationales.translator import Translator
 
-from tiny_models import draw_weights
+from tiny_models import draw_weights, recipe
 
 FEW = ("greedy", "greedy-minimal", "last-attention", "random")
+ARCHITECTURE = {
+    "d_model": 16,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "max_position_embeddings": 128,
+    "dropout": 0.0,
+}
 GOLD = "1-1 2-2 3p3\n1-1 2-4 3-3 2p2\n1-1 2-2 3-3\n"
 TEXT = "the house .   ||| la maison .\ni see it   ||| je ne le vois\noh , no   ||| oh , non\n"
 
@@ -49,7 +60,7 @@ def data(tmp_path, monkeypatch):
     lines = [f"{e} {n}.\t{f} {n}." for f, e in words for n in ("un", "deux", "trois", "six")]
     (folder / "tatoeba-fr-en/en-fr.tsv").write_text("\n".join(lines) + "\n")
     monkeypatch.setenv("RATIONALES_DATA", str(folder))
-    monkeypatch.setattr(translation_record, "HELD_OUT", 4)
+    monkeypatch.setattr(pairs, "HELD_OUT", 4)
     return folder
 
 
@@ -57,11 +68,10 @@ def data(tmp_path, monkeypatch):
 def folder(tmp_path_factory):
     """A tiny model of Marian's architecture with wide random weights, and its pieces."""
     home = tmp_path_factory.mktemp("models") / "tiny-fr-en"
-    home.mkdir()
-    pieces = home / "tokenizer.json"
-    pieces.write_text(train_pieces([TEXT.replace("|||", ""), "Le chat. The cat un deux."], 340))
-    tokenizer = load_pieces(pieces, 128)
-    model = draw_weights(build(Shape(340, 16, 24, 2, 1, 2, 128, 0.0), tokenizer, 0))
+    texts = [TEXT.replace("|||", ""), "Le chat. The cat un deux."]
+    fr_en = recipe("fr_en")
+    tokenizer = fr_en.build_tokenizer(texts, 340, 128)
+    model = draw_weights(fr_en.build_model(tokenizer, 0, **ARCHITECTURE))
     model.save_pretrained(home)
     tokenizer.save_pretrained(home)
     return home
@@ -106,7 +116,9 @@ def test_crossovers_are_those_of_a_hand(tmp_path):
     write(lines, "greedy", [[0, 2], [6, 1], [7, 0, 6, 3], None])
     [method] = compared_methods(["greedy"])
     seam = Seam(source=2, border=5, target=8)
-    found = distractors.measured(SENTENCE, seam, method, SENTENCE.targets, lines)
+    pair = distractors.Concatenated(SENTENCE, seam)
+    rationales = Rationales([pair], {"7": [True, True, False, True]}, lines)
+    found = distractors.measured(rationales, pair, method, SENTENCE.targets)
     # The last is not sufficient: it has all of S₁ (2) and of T₁ (2), and 7 tokens.
     assert {name: total / number for name, (total, number) in found.items()} == {
         "mean_source": (1 + 0 + 1 + 2) / 4,
@@ -116,10 +128,8 @@ def test_crossovers_are_those_of_a_hand(tmp_path):
         "length": (2 + 2 + 4 + 7) / 4,
         "sufficient": 3 / 4,
     }
-    pair = distractors.Concatenated(SENTENCE, seam)
-    predicted = {"7": [True, True, False, True]}
     settings = distractors.Settings(methods=("greedy",))
-    whole, still, no_longer = distractors.tabulate([pair], predicted, lines, settings)
+    whole, still, no_longer = distractors.tabulate(rationales, settings)
     assert [table["targets"] for table in (whole, still, no_longer)] == [4, 3, 1]
     cells = no_longer["rows"][0]["cells"]
     assert cells["mean_source"]["mean"] == 1.0
@@ -142,7 +152,8 @@ def test_alignments_are_those_of_a_hand(tmp_path):
     # Source words of one, two and one sub-words; target words of two, one and one.
     each = Words(SENTENCE, pair, ((0,), (1, 2), (3,)), ((6, 7), (8,), (9,)))
     [method] = compared_methods(["greedy"])
-    found = alignments.measured(each, method, SENTENCE.targets, lines)
+    rationales = Rationales([each], {"7": [True, False, True, True]}, lines)
+    found = alignments.measured(rationales, each, method, SENTENCE.targets)
     assert {name: total / number for name, (total, number) in found.items()} == pytest.approx(
         {
             "length": (2 + 1 + 3) / 3,
@@ -156,8 +167,7 @@ def test_alignments_are_those_of_a_hand(tmp_path):
         }
     )
     settings = alignments.Settings(methods=("greedy",))
-    predicted = {"7": [True, False, True, True]}
-    whole, known = alignments.tabulate([each], predicted, lines, settings, paper_aer=True)
+    whole, known = alignments.tabulate(rationales, settings, paper_aer=True)
     # The first word has a sub-word that is not predicted: of it, nothing counts.
     assert known["targets"] == 2
     cells = known["rows"][0]["cells"]
@@ -166,7 +176,7 @@ def test_alignments_are_those_of_a_hand(tmp_path):
     assert cells["aer"]["mean"] == 1.0
     assert whole["rows"][0]["paper"]["top1"] == 0.64
     assert "AER, sure links not possible" in tables.markdown(whole)
-    [without, _] = alignments.tabulate([each], predicted, lines, settings)
+    [without, _] = alignments.tabulate(rationales, settings)
     assert "aer_paper" not in without["rows"][0]["cells"]
 
 
@@ -293,7 +303,8 @@ def test_all_methods_of_translations_run_but_no_rollout(data, translator, tmp_pa
     rows = {row["row"] for row in results["tables"][0]["rows"]}
     assert rows == {*OF_TRANSLATIONS} - {"greedy-fast"}
     with pytest.raises(RationalesError, match="unknown method 'attention-rollout'"):
-        runs(distractors, distractors.Settings(methods=("attention-rollout",)), translator, "x")
+        runs(distractors, replace(settings, methods=("attention-rollout",)), translator, "x")
+    assert not Path("x").exists()
 
 
 def test_a_sentence_that_is_too_long_is_one_line(translator):
@@ -317,9 +328,6 @@ def test_other_data_are_read_as_they_are_found(translator, tmp_path):
     assert results["unaligned"] == 1
     assert set(results["settings"]["data_sha256"]) == {"test.de", "test.en", "de-en.ref.wa"}
     assert not (tmp_path / "run/alignment.svg").exists()  # there is no greedy rationale to draw
-    (home / "test.de").write_text("\n")
-    with pytest.raises(RationalesError, match=r"the source of sentence 1 in .* is empty"):
-        read_folder(home, "europarl")
 
 
 def test_the_command_reads_the_files_of_aachen(folder, tmp_path, capsys):
@@ -333,7 +341,18 @@ def test_the_command_reads_the_files_of_aachen(folder, tmp_path, capsys):
     assert cli([*run, "--format", "rwth"]) == 0
     assert "nearest first" in capsys.readouterr().out
     assert_one_line([*run, "--format", "europarl", "--overwrite"], "test.de", capsys)
-    assert_one_line([*run, "--format", "pharaoh", "--overwrite"], "hansards, europarl", capsys)
+
+
+def test_the_command_reads_the_sentences_of_iwslt14(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("RATIONALES_DATA", raising=False)
+    (tmp_path / "test.de").write_text("das h@@ aus .\nein h@@ aus .\n")
+    run = ["experiment", "distractors", "--data", str(tmp_path), "--model", str(folder)]
+    run += ["--methods", "nearest-first", "--format", "iwslt14", "--out", str(tmp_path / "run")]
+    assert cli(run) == 0
+    assert "1 pairs of test sentences (IWSLT14)" in capsys.readouterr().out
+    identity = json.loads((tmp_path / "run/run.json").read_text())["identity"]
+    assert identity["format"] == "iwslt14"
+    assert set(identity["data_sha256"]) == {"test.de"}
 
 
 def test_a_black_box_or_a_language_model_does_not_translate(data, tiny_explainer, tmp_path):
@@ -347,6 +366,9 @@ def test_a_black_box_or_a_language_model_does_not_translate(data, tiny_explainer
     [
         (["distractors", "--limit", "0"], "limit must be at least 1"),
         (["distractors", "--methods", "attention-rollout"], "unknown method 'attention-rollout'"),
+        (["distractors", "--format", "hansards"], "choose from tatoeba, iwslt14"),
+        (["distractors", "--format", "iwslt14"], "give --data DIR"),
+        (["distractors", "--data", "nowhere"], "cannot read nowhere/en-fr.tsv"),
         (["alignments", "--format", "moses"], "unknown format 'moses'"),
         (["alignments", "--format", "rwth"], "give --data DIR"),
         (["alignments", "--data", "nowhere"], "cannot read nowhere/en-fr.txt"),
@@ -363,12 +385,6 @@ def assert_one_line(arguments, message, capsys):
     assert message in error
     assert error.startswith("error: ")
     assert error.count("\n") == 1
-
-
-def test_a_gold_file_of_other_sentences_is_one_line(data, folder, tmp_path, capsys):
-    (data / "alignments/en-fr-hansards/gold.txt").write_text("1-1\n")
-    run = ["experiment", "alignments", "--model", str(folder), "--out", str(tmp_path / "run")]
-    assert_one_line(run, "gold.txt has 1 sentences, but", capsys)
 
 
 @pytest.mark.parametrize("name", ["distractors", "alignments"])
@@ -417,22 +433,23 @@ def test_all_says_why_translations_are_skipped(data, tmp_path, monkeypatch, caps
     assert "distractors is skipped: tatoeba-fr-en/en-fr.tsv is not in" in capsys.readouterr().err
 
 
-def test_what_is_held_out_is_what_a_model_was_not_trained_on(data, translator, monkeypatch):
+def test_what_is_held_out_is_what_a_model_was_not_trained_on(data, translator, tmp_path):
     file = data / "tatoeba-fr-en/en-fr.tsv"
-    usual = translation_record.held_out(translator, file)
+    usual = pairs.held_out(translator, file)
     assert len(usual) == 4
     record = {
         "settings": {"seed": 5},
-        "data": {"sha256": translation_record.sha256(file)},
+        "data": {"sha256": sha256(file)},
         "trained": {"settings": {"seed": 3, "held_out": 2}},
     }
-    place = Path(translator.name) / translation_record.RECORD
-    try:
-        place.write_text(json.dumps(record))
-        other = translation_record.held_out(translator, file)
-        assert len(other) == 2
-        file.write_text(file.read_text() + "A dog.\tUn chien.\n")
-        with pytest.raises(RationalesError, match="what was held out would leak"):
-            translation_record.held_out(translator, file)
-    finally:
-        place.unlink()
+    (tmp_path / pairs.RECORD).write_text(json.dumps(record))
+    translator = copy(translator)
+    translator.folder = tmp_path
+    assert len(pairs.held_out(translator, file)) == 2
+    # Where the weights were read from counts, not the name.
+    translator.name, translator.folder = "fr-en", tmp_path / "fr-en"
+    assert pairs.held_out(translator, file) == usual
+    translator.folder = tmp_path
+    file.write_text(file.read_text() + "A dog.\tUn chien.\n")
+    with pytest.raises(RationalesError, match="held-out pairs would leak"):
+        pairs.held_out(translator, file)

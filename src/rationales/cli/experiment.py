@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from rationales.cli import experiment_translation as translation_commands
 from rationales.cli.experiment_options import (
     Limit,
     MaxSize,
@@ -27,8 +26,6 @@ from rationales.cli.progress import Bar
 from rationales.errors import RationalesError
 
 app = typer.Typer(help="Run an experiment of the paper.", no_args_is_help=True)
-
-app.add_typer(translation_commands.app, name="translation")
 
 ALL = ("majority", "the", "agreement", "lambada", "efficiency", "distractors", "alignments")
 """What ``rationales experiment all`` runs, in this order."""

@@ -110,7 +110,7 @@ def run(
     """
     settings = settings or Settings()
     translator, home = sentences.as_translator(explainer), settings.home(folder)
-    form = FORMATS[settings.format]
+    compared, form = settings.compared, FORMATS[settings.format]
     subject = subject_of(explainer, [home / name for name in form.files])
     with open_run("alignments", out, settings, subject, overwrite=overwrite) as opened:
         progress("reading", 0, None, "")
@@ -120,7 +120,6 @@ def run(
             in_words(translator, str(n + 1), pairs[n], (form.source, form.target))
             for n in order[: settings.limit]
         ]
-        compared = settings.compared
         found = sentences.find_all(
             opened, translator, examples, compared, progress, first_source=True
         )

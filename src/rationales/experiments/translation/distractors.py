@@ -24,9 +24,8 @@ from rationales.experiments.run import Run, open_run, subject_of
 from rationales.experiments.translation import sentences
 from rationales.experiments.translation.alignments_data import IWSLT14, read_iwslt14
 from rationales.experiments.translation.detokenization import detokenize
-from rationales.experiments.translation.pairs import PAIRS
+from rationales.experiments.translation.pairs import PAIRS, held_out
 from rationales.experiments.translation.sentences import Rationales
-from rationales.experiments.translation_record import held_out
 from rationales.explainer import Explainer
 from rationales.metrics import Seam, Total, crossovers
 from rationales.options import Options
@@ -98,6 +97,7 @@ def run(
     """
     settings = settings or Settings()
     translator, home = sentences.as_translator(explainer), settings.home(folder)
+    compared = settings.compared
     file = home / (IWSLT14 if settings.format == "iwslt14" else Path(PAIRS).name)
     subject = subject_of(explainer, DATA if folder is None else [file])
     with open_run("distractors", out, settings, subject, overwrite=overwrite) as opened:
@@ -107,7 +107,7 @@ def run(
         else:
             texts = [pair.french for pair in held_out(translator, file)]
         pairs = concatenate(translator, texts, settings, opened, progress)
-        found = sentences.find_all(opened, translator, pairs, settings.compared, progress)
+        found = sentences.find_all(opened, translator, pairs, compared, progress)
         more = {"pairs": len(pairs), "tables": tabulate(found, settings)}
         return sentences.finish(opened, found, more, report, _NUMBERS, progress)
 
