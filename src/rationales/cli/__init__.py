@@ -21,7 +21,6 @@ from rationales import __version__
 from rationales.cli import compat as compat_commands
 from rationales.cli import experiment as experiment_commands
 from rationales.cli import explain as explain_command
-from rationales.cli import measure as measure_command
 from rationales.cli import model as model_commands
 from rationales.cli import translate as translate_command
 from rationales.cli.arguments import flag
@@ -46,7 +45,6 @@ app.command("translate", epilog=translate_command.EXAMPLES + _EXIT_CODES)(
     translate_command.translate
 )
 app.add_typer(model_commands.app, name="model")
-compat_commands.app.command("measure", epilog=measure_command.EXAMPLES)(measure_command.measure)
 app.add_typer(compat_commands.app, name="compat")
 app.add_typer(experiment_commands.app, name="experiment")
 

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from rationales.compat.inputs import attention_mask
-from rationales.compat.options import DISTRIBUTION_NAMES
+from rationales.checking import check_fields
+from rationales.compat.inputs import additive, attention_mask
+from rationales.compat.options import DistributionName, Share
 from rationales.compat.subsets import DISTRIBUTIONS
 from rationales.errors import RationalesError
 
@@ -41,16 +42,12 @@ class Kept(NamedTuple):
 class WordDropout:
     """The distribution of the subsets of a pair; the defaults are the paper's for translation."""
 
-    distribution: str = "inverse-length"
-    mixture: float = 0.5
+    distribution: DistributionName = "inverse-length"
+    mixture: Share = 0.5
     """With this probability a pair is incomplete, on both sides; otherwise it is complete."""
 
     def __post_init__(self) -> None:
-        if self.distribution not in DISTRIBUTION_NAMES:
-            names = ", ".join(DISTRIBUTION_NAMES)
-            raise RationalesError(f"distribution is one of {names}, not {self.distribution!r}")
-        if not 0 <= self.mixture <= 1:
-            raise RationalesError(f"mixture is a share from 0 to 1, not {self.mixture}")
+        check_fields(self)
 
     def draw(
         self,
@@ -121,10 +118,10 @@ class Seq2SeqPass:
         encoder = network.get_encoder()
         is_longer = across.shape[-1] > keep.source.shape[-1]
         with _last_place_is_first(encoder) if is_longer else nullcontext():
-            states = encoder(input_ids=sources, attention_mask=_additive(seen, self._dtype))
+            states = encoder(input_ids=sources, attention_mask=additive(seen, self._dtype))
         logits: torch.Tensor = network(
             encoder_outputs=states,
-            attention_mask=_additive(across[:, :, None], self._dtype),
+            attention_mask=additive(across[:, :, None], self._dtype),
             decoder_attention_mask=attention_mask(keep.target, self._dtype),
             **common,
         ).logits
@@ -201,9 +198,3 @@ def _last_place_is_first(encoder: Any) -> Iterator[None]:
         yield
     finally:
         handle.remove()
-
-
-def _additive(sees: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What is added to the attention scores: 0 where a query sees a key, else the lowest number."""
-    mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
-    return mask.masked_fill_(~sees, torch.finfo(dtype).min)

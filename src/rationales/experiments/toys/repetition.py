@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rationales.compat.learner import StepReport
 from rationales.compat.options import TrainOptions
 from rationales.compat.text import read_text
 from rationales.compat.train import train
@@ -157,9 +156,8 @@ def _models(
     folder.write(f"{PARTS}/{source.name}", text)
     save_model(before, tokenizer, start)
 
-    def on_step(step: StepReport) -> None:
-        note = f"loss {step.loss:.3f} · {step.fraction:.0%}"
-        progress("fine-tuning for compatibility", step.fraction, 1.0, note)
+    def tell(what: str, done: float, total: float | None, note: str) -> None:
+        progress("fine-tuning for compatibility", done, total, note)
 
     tuning = settings.fine_tuning
     tuned = train(
@@ -179,7 +177,7 @@ def _models(
             seed=settings.seed,
             cpu=True,
         ),
-        on_step=on_step,
+        progress=tell,
     )
     after: PreTrainedModel = GPT2LMHeadModel.from_pretrained(tuned.folder)
     return {"before": (before, seconds), "after": (after.train(False), tuned.seconds)}
