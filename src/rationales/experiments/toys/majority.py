@@ -1,8 +1,8 @@
 """The paper's figure on compatibility: a synthetic language, with and without word dropout.
 
-Two models with the paper's architecture learn the majority language, one from complete contexts and
-one with word dropout. Both predict complete lines equally well. Given a random subset of the bits,
-only the second says how sure one can be: its f(1 | S) follows the exact probability, and its own
+Two models with the paper's architecture are trained on the majority language, one on complete
+contexts and one with word dropout. Both predict complete lines equally well. Given a random subset
+of the bits, only the second is calibrated: its f(1 | S) follows the exact probability, and its own
 marginal.
 """
 
@@ -41,24 +41,34 @@ PAPER_PERPLEXITY = 1.8
 
 @dataclass(frozen=True)
 class Settings:
-    """What makes a run the run it is; the defaults are the paper's but for the schedules."""
+    """The settings of a run; the defaults are the paper's but for the schedules."""
 
     seed: int = 0
+    """Seed of everything that is random."""
     bits: int = 17
+    """Bits of a line, an odd number."""
     train_lines: int = 50_000
+    """Lines to train on."""
     heldout_lines: int = 5_000
     """Lines for validation, and as many for the test."""
     layers: int = 4
+    """Layers of the models."""
     heads: int = 2
+    """Attention heads of a layer."""
     width: int = 64
+    """Dimensions of the hidden states."""
     feed_forward: int = 256
+    """Dimensions of the feed-forward layers."""
     weight_dropout: float = 0.1
+    """Dropout after the embeddings and after each sublayer (fairseq's dropout)."""
     mixture: float = 0.5
-    """In word dropout, the share of the contexts that are incomplete."""
+    """In word dropout, the share of the lines with incomplete contexts."""
     subsets: int = 256
     """Random subsets of each size and number of ones."""
     standard: Schedule = field(default_factory=lambda: Schedule(1000, 256, 2e-3, 400))
+    """The training on complete contexts."""
     word_dropout: Schedule = field(default_factory=lambda: Schedule(3000, 256, 2e-3, 400))
+    """The training with word dropout."""
 
 
 def run(
@@ -122,7 +132,6 @@ def _build(settings: Settings) -> PreTrainedModel:
         n_head=settings.heads,
         n_inner=settings.feed_forward,
         activation_function="relu",
-        # What fairseq calls dropout: after the embeddings and after each sublayer.
         embd_pdrop=settings.weight_dropout,
         resid_pdrop=settings.weight_dropout,
         attn_pdrop=0.0,
@@ -137,8 +146,8 @@ def measure(
 ) -> dict[str, Any]:
     """f(1 | S) for random subsets of every size, beside the exact and the model's own marginal.
 
-    f(1 | S) is what a search for rationales would see: the scorer's probability of the token 1, not
-    renormalised over 0 and 1, given begin, the kept bits at their places, and ``=``.
+    f(1 | S) is the probability that a search for rationales sees: the scorer's, of the token 1, not
+    renormalised over 0 and 1, given begin, the kept bits at their positions, and ``=``.
     """
     whole = WholeLanguage(model, language)
     scorer = CausalScorer(model)

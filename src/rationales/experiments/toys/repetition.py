@@ -1,17 +1,17 @@
 """The paper's second figure on compatibility: how probable is "the" after "the" alone?
 
-A model that has only seen complete contexts does not know what to make of a lone token anywhere but
-in the first position. A small GPT-2 with learned positions is trained on a text, then fine-tuned
-for compatibility; f("the" | "the" at position t) is measured before and after.
+A model that was trained on complete contexts only has never seen a lone token beyond the first
+position. A small GPT-2 with learned positions is trained on a text, then fine-tuned for
+compatibility. f("the" | "the" at position t) is measured before and after.
 
-A rotary model sees only how far tokens are from each other: to it, a lone token is the same
-everywhere, and its curve is flat.
+A rotary model sees only the distances between tokens: to it, a lone token is the same at every
+position, and its curve is flat.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,29 +46,42 @@ _ROWS_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class FineTuning:
-    """Word dropout: the paper's distribution and mixture."""
+    """Word dropout, with the paper's distribution and mixture."""
 
     steps: int = 500
+    """Steps of fine-tuning."""
     batch: int = 64
+    """Rows of a step."""
     learning_rate: float = 1e-3
+    """The highest learning rate."""
     distribution: str = "uniform-length"
+    """The distribution of the subsets."""
     mixture: float = 0.5
+    """The share of the rows with incomplete contexts."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What makes a run the run it is, but for its text."""
+    """The settings of a run, but for its text."""
 
     seed: int = 0
+    """Seed of everything that is random."""
     vocabulary: int = 4000
+    """Tokens of the vocabulary."""
     length: int = 64
     """Positions of the model, and tokens of a row."""
     layers: int = 4
+    """Layers of the model."""
     heads: int = 4
+    """Attention heads of a layer."""
     width: int = 128
+    """Dimensions of the hidden states."""
     weight_dropout: float = 0.0
+    """Dropout after the embeddings and after each sublayer."""
     training: Schedule = field(default_factory=lambda: Schedule(1500, 64, 2e-3, 200))
+    """The training on complete contexts."""
     fine_tuning: FineTuning = field(default_factory=FineTuning)
+    """The fine-tuning for compatibility."""
 
 
 def run(
@@ -81,7 +94,7 @@ def run(
 ) -> dict[str, Any]:
     """The results of the experiment, which are then in the folder with their table and figure.
 
-    ``text`` is a text file to learn from; WikiText-2 if left out.
+    ``text`` is a file to train on; by default the WikiText-2 of RATIONALES_DATA.
     """
     settings = settings or Settings()
     file = read_text(data_file(WIKITEXT) if text is None else text)
@@ -108,13 +121,13 @@ def run(
             },
         }
         folder.finish(results, report(results))
-        folder.draw("the", plots.the(results))
+        folder.draw("the", plots.repetition(results))
     return results
 
 
 def repeats(model: PreTrainedModel, word: int, length: int) -> dict[str, Any]:
     """f(word | the word alone at position t) for t = 1 … length, and how often it is the argmax."""
-    # What is dropped is not seen: any token will do.
+    # Dropped tokens are not seen, so any token can stand for them.
     contexts = [Context((word,) * t, word, required=(t - 1,)) for t in range(1, length + 1)]
     scores = CausalScorer(model).score([(context, context.required) for context in contexts])
     values = [math.exp(score.target_logprob) for score in scores]
@@ -159,23 +172,18 @@ def _models(
     def tell(what: str, done: float, total: float | None, note: str) -> None:
         progress("fine-tuning for compatibility", done, total, note)
 
-    tuning = settings.fine_tuning
     tuned = train(
         TrainOptions(
             texts=(str(source),),
             out=folder.parts / "after",
             model=str(start),
-            distribution=tuning.distribution,
-            mixture=tuning.mixture,
             loss="data",
             method="full",
-            learning_rate=tuning.learning_rate,
             length=settings.length,
-            batch=tuning.batch,
-            micro_batch=tuning.batch,
-            steps=tuning.steps,
+            micro_batch=settings.fine_tuning.batch,
             seed=settings.seed,
             cpu=True,
+            **asdict(settings.fine_tuning),
         ),
         progress=tell,
     )
@@ -204,29 +212,27 @@ def _build(settings: Settings, vocabulary: int) -> PreTrainedModel:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """The text that is learned from, and the end of it, which is not; cut between two lines."""
+    """The text to train on, and its end, which is held out; cut between two lines."""
     cut = text.rfind("\n", 0, int(len(text) * (1 - _HELDOUT))) + 1
     return text[:cut], text[cut:]
 
 
 def _tokenizer(text: str, settings: Settings, folder: Run) -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer with a vocabulary learned from the text."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    """A byte-level BPE tokenizer that was trained on the text."""
+    from tokenizers import ByteLevelBPETokenizer
     from transformers import PreTrainedTokenizerFast
 
     path = folder.parts / "tokenizer.json"
     if not path.exists():
-        learned = Tokenizer(models.BPE())
-        learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        learned.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(
+        learned = ByteLevelBPETokenizer()
+        learned.train_from_iterator(
+            text.splitlines(keepends=True),
             vocab_size=settings.vocabulary,
+            min_frequency=0,
             special_tokens=[_END_OF_TEXT],
-            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
-        learned.train_from_iterator(text.splitlines(keepends=True), trainer)
-        folder.write(f"{PARTS}/tokenizer.json", learned.to_str())
+        folder.write(f"{PARTS}/{path.name}", learned.to_str())
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_file=str(path), eos_token=_END_OF_TEXT
     )
@@ -236,8 +242,8 @@ def _word_id(tokenizer: PreTrainedTokenizerFast) -> int:
     ids = tokenizer(WORD, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
         raise RationalesError(
-            f"“{WORD.strip()}” is not one token of the vocabulary: the text is too short, "
-            "or not English"
+            f"“{WORD.strip()}” is not one token of the vocabulary, as the text is too short or "
+            "not English: give another --text"
         )
     return int(ids[0])
 
@@ -250,17 +256,17 @@ def _encode(tokenizer: PreTrainedTokenizerFast, text: str) -> torch.Tensor:
 
 
 def _rows(ids: torch.Tensor, length: int) -> torch.Tensor:
-    """Rows of a text that follow each other, (rows, length + 1), the last token to be predicted."""
+    """The consecutive rows of a text, (rows, length + 1); the last token is predicted only."""
     if len(ids) <= length:
         raise RationalesError(
-            f"the text is too short: {len(ids)} tokens to learn from or to test on, "
-            f"where a row takes {length + 1}"
+            f"the text is too short: {len(ids)} tokens to train or test on, but a row has "
+            f"{length + 1}: give a longer --text"
         )
     return ids.unfold(0, length + 1, length)
 
 
 def _in_text(ids: torch.Tensor, word: int) -> dict[str, float]:
-    """How often the word occurs in the text, and how often right after itself."""
+    """The share of a word in a text, and its share of the tokens that follow it."""
     here = ids == word
     return {
         "share": float(here.double().mean()),
