@@ -55,8 +55,8 @@ def test_hansards_are_french_first_and_counted_from_0(tmp_path):
     [
         ("a ||| b\n", "1-1\n1-1\n", r"gold.txt has links of 2 sentences, but .*en-fr.txt has 1"),
         ("a ||| b\nc ||| d\n", "1-1\n", r"gold.txt has links of 1 sentences, but .* has 2"),
-        ("a b\n", "1-1\n", "line 1 of .*en-fr.txt is not `english"),
-        ("a |||\n", "1-1\n", "line 1 of .*en-fr.txt is not `english"),
+        ("a b\n", "1-1\n", "the source of sentence 1 in .* is empty"),
+        ("||| b\n", "1-1\n", "the target of sentence 1 in .* is empty"),
         ("a ||| b\n", "1x1\n", "line 1 of .*gold.txt has '1x1'"),
         ("a ||| b\n", "1-2\n", r"sentence 1 of .*gold.txt links the words \(1, 0\), .* has 1"),
         ("a ||| b\n", "0-1\n", "links the words"),

@@ -12,6 +12,7 @@ import pytest
 import torch
 import typer
 
+from progresses import dies_when, silent
 from rationales.cli import experiment as commands
 from rationales.compat.rows import generator
 from rationales.compat.subsets import mixture, uniform
@@ -46,10 +47,6 @@ TOY = majority.Settings(
     standard=SCHEDULE,
     word_dropout=SCHEDULE,
 )
-
-
-def silent(what, done, total, note):
-    """A progress that nobody watches."""
 
 
 def tiny_model(bits: int = 5):
@@ -184,19 +181,12 @@ def test_training_learns_and_goes_on_exactly_after_a_kill(tmp_path):
     task = Task("x", rows, seed=0, draw=mixture(uniform, 0.5, pinned=1))
     schedule = replace(SCHEDULE, steps=30)
 
-    def stops_at(step):
-        def progress(what, done, total, note):
-            if done == step:
-                raise KeyboardInterrupt
-
-        return progress
-
     unbroken, broken = tiny_model(), tiny_model()
     trained(unbroken, task, schedule, RunFolder(tmp_path / "a", "x"), silent)
     folder = RunFolder(tmp_path / "b", "x")
     for step in (5, 8):
         with pytest.raises(KeyboardInterrupt):
-            trained(tiny_model(), task, schedule, folder, stops_at(step))
+            trained(tiny_model(), task, schedule, folder, dies_when("training", step))
     trained(broken, task, schedule, folder, silent)
     for weight, same in zip(unbroken.parameters(), broken.parameters(), strict=True):
         assert torch.equal(weight, same)
@@ -206,7 +196,7 @@ def test_training_learns_and_goes_on_exactly_after_a_kill(tmp_path):
     assert learned < untrained - 0.5
     # A finished training is loaded, not repeated.
     loaded = tiny_model()
-    trained(loaded, task, schedule, folder, stops_at(1))
+    trained(loaded, task, schedule, folder, dies_when("training"))
     torch.testing.assert_close(list(loaded.parameters()), list(unbroken.parameters()))
     assert [path.name for path in folder.parts.iterdir()] == ["x.safetensors"]
 
@@ -233,13 +223,8 @@ def test_a_toy_run_writes_everything_and_a_restart_ends_with_the_same_table(tmp_
     assert "| word dropout 0.5 |" in (out / "table.md").read_text(encoding="utf-8")
 
     broken = tmp_path / "broken"
-
-    def dies(what, done, total, note):
-        if what == "measuring subsets" and done == 3:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        majority.run(broken, TOY, overwrite=False, progress=dies)
+        majority.run(broken, TOY, overwrite=False, progress=dies_when("measuring subsets", 3))
     again = majority.run(broken, TOY, overwrite=False, progress=silent)
     for model in (*results["models"].values(), *again["models"].values()):
         model.pop("training_seconds")

@@ -355,12 +355,6 @@ def test_the_command_reads_the_sentences_of_iwslt14(folder, tmp_path, capsys, mo
     assert set(identity["data_sha256"]) == {"test.de"}
 
 
-def test_a_black_box_or_a_language_model_does_not_translate(data, tiny_explainer, tmp_path):
-    for experiment in (distractors, alignments):
-        with pytest.raises(RationalesError, match="does not translate"):
-            runs(experiment, None, tiny_explainer, tmp_path / "run")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -103,20 +103,12 @@ def _of_model(name: str, settings: Settings, folder: Run, progress: Progress) ->
     schedule = settings.word_dropout if name == "word-dropout" else settings.standard
     model = _build(settings)
     seconds = trained(model, Task(name, train, settings.seed, draw), schedule, folder, progress)
-
-    def heldout() -> dict[str, float]:
-        progress(f"testing {name}", 0, None, "")
-        return {"heldout_perplexity": perplexity(line_logprobs(model, test)[0])}
-
-    def subsets() -> dict[str, Any]:
-        progress(f"summing over all lines, {name}", 0, None, "")
-        return measure(model, language, settings, progress)
-
+    progress(f"measuring {name}", 0, None, "")
     return {
         "label": MODELS[name],
         "training_seconds": seconds,
-        **folder.part(f"{name}-heldout", heldout),
-        **folder.part(f"{name}-subsets", subsets),
+        "heldout_perplexity": perplexity(line_logprobs(model, test)[0]),
+        **folder.part(f"{name}-subsets", lambda: measure(model, language, settings, progress)),
     }
 
 

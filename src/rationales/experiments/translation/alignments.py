@@ -29,7 +29,6 @@ from rationales.experiments.translation.alignments_data import (
 )
 from rationales.experiments.translation.detokenization import Detokenized, Language, detokenize
 from rationales.experiments.translation.sentences import Rationales, Sentence
-from rationales.explainer import Explainer
 from rationales.metrics import Total, alignment_errors, tokens_in_span
 from rationales.render import figures
 from rationales.runs import Progress
@@ -95,7 +94,7 @@ class Words(sentences.Example):
 
 def run(
     out: str | Path,
-    explainer: Explainer,
+    translator: Translator,
     settings: Settings | None = None,
     *,
     folder: str | Path | None = None,
@@ -109,9 +108,8 @@ def run(
     settings. ``paper_aer`` adds the error rate as the paper defines it.
     """
     settings = settings or Settings()
-    translator, home = sentences.as_translator(explainer), settings.home(folder)
-    compared, form = settings.compared, FORMATS[settings.format]
-    subject = subject_of(explainer, [home / name for name in form.files])
+    home, compared, form = settings.home(folder), settings.compared, FORMATS[settings.format]
+    subject = subject_of(translator, [home / name for name in form.files])
     with open_run("alignments", out, settings, subject, overwrite=overwrite) as opened:
         progress("reading", 0, None, "")
         pairs = read_folder(home, settings.format)

@@ -65,7 +65,7 @@ def read_folder(folder: str | Path, name: str) -> tuple[AlignedPair, ...]:
     """The sentences of a folder in one of the ``FORMATS``, none of them empty."""
     form, home = FORMATS[name], Path(folder).expanduser()
     *texts, gold = (home / file for file in form.files)
-    sides = _one_text(texts[0]) if len(texts) == 1 else _two_texts(texts, form)
+    sides = _texts(texts, form)
     links = form.links(gold, enumerate(read_lines(gold, form.encoding), start=1))
     last = max(links, default=0)
     if last > len(sides) or (last < len(sides) and not form.is_partial):
@@ -100,20 +100,12 @@ def read_lines(file: Path, encoding: str = "utf-8-sig") -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def _one_text(file: Path) -> list[tuple[str, str]]:
-    """The two sides of each line, French first."""
-    found = []
-    for number, line in enumerate(read_lines(file), start=1):
-        sides = line.split("|||")
-        if len(sides) != 2 or not all(side.split() for side in sides):
-            raise RationalesError(f"line {number} of {file} is not `english ||| french`")
-        found.append((sides[1], sides[0]))
-    return found
-
-
-def _two_texts(files: list[Path], form: Format) -> list[tuple[str, str]]:
-    """The lines of the two files side by side."""
+def _texts(files: list[Path], form: Format) -> list[tuple[str, str]]:
+    """The source and the target of each sentence, from one file or from two."""
     texts = [read_lines(file, form.encoding) for file in files]
+    if len(texts) == 1:
+        sides = [line.partition("|||") for line in texts[0]]
+        return [(french, english) for english, _, french in sides]
     if form.encoding == "latin-1":  # RWTH's files have empty lines between sentences
         texts = [[line for line in text if line.strip()] for text in texts]
     if len(texts[0]) != len(texts[1]):

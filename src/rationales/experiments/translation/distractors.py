@@ -26,7 +26,6 @@ from rationales.experiments.translation.alignments_data import IWSLT14, read_iws
 from rationales.experiments.translation.detokenization import detokenize
 from rationales.experiments.translation.pairs import PAIRS, held_out
 from rationales.experiments.translation.sentences import Rationales
-from rationales.explainer import Explainer
 from rationales.metrics import Seam, Total, crossovers
 from rationales.options import Options
 from rationales.runs import Progress
@@ -84,7 +83,7 @@ class Concatenated(sentences.Example):
 
 def run(
     out: str | Path,
-    explainer: Explainer,
+    translator: Translator,
     settings: Settings | None = None,
     *,
     folder: str | Path | None = None,
@@ -96,10 +95,9 @@ def run(
     The sentences are those of ``folder``, or of RATIONALES_DATA, in the format of the settings.
     """
     settings = settings or Settings()
-    translator, home = sentences.as_translator(explainer), settings.home(folder)
-    compared = settings.compared
+    home, compared = settings.home(folder), settings.compared
     file = home / (IWSLT14 if settings.format == "iwslt14" else Path(PAIRS).name)
-    subject = subject_of(explainer, DATA if folder is None else [file])
+    subject = subject_of(translator, DATA if folder is None else [file])
     with open_run("distractors", out, settings, subject, overwrite=overwrite) as opened:
         progress("reading", 0, None, "")
         if settings.format == "iwslt14":

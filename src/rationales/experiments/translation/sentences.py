@@ -22,7 +22,6 @@ from rationales.experiments import methods, tables
 from rationales.experiments.finding import KEY, SOURCE, Task, find_rationales, predictions
 from rationales.experiments.methods import OF_TRANSLATIONS, Compared
 from rationales.experiments.run import Run
-from rationales.explainer import Explainer
 from rationales.metrics import Total
 from rationales.options import Options
 from rationales.render import figures
@@ -103,15 +102,6 @@ class Sentence:
     def name(self, target: int) -> str:
         """The name of a target, by which its lines are found."""
         return f"{self.id}/{target}"
-
-
-def as_translator(explainer: Explainer) -> Translator:
-    """The explainer, which must be one that translates."""
-    if not isinstance(explainer, Translator) or explainer.model is None:
-        raise RationalesError(
-            f"{explainer.name} does not translate: this experiment takes an encoder–decoder"
-        )
-    return explainer
 
 
 def encode_sentence(translator: Translator, id: str, source: str, target: str) -> Sentence:
