@@ -27,8 +27,9 @@ from rationales.experiments.toys.majority_language import (
     line_logprobs,
     perplexity,
 )
-from rationales.experiments.toys.training import Progress, Schedule, Task, trained, untrained_gpt2
+from rationales.experiments.toys.training import Schedule, Task, trained, untrained_gpt2
 from rationales.render import plots
+from rationales.runs import Progress
 from rationales.scoring.causal import CausalScorer
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.experiments.run import Run, open_run
 from rationales.experiments.tables import markdown_table
-from rationales.experiments.toys.training import Progress, Schedule, Task, trained, untrained_gpt2
+from rationales.experiments.toys.training import Schedule, Task, trained, untrained_gpt2
 from rationales.models.files import save_model
 from rationales.render import plots
-from rationales.runs import PARTS
+from rationales.runs import PARTS, Progress
 from rationales.scoring.causal import CausalScorer
 
 if TYPE_CHECKING:
