@@ -246,7 +246,12 @@ def test_without_matplotlib_the_extra_is_named_before_anything_is_trained(tmp_pa
 
 
 def test_the_command_prints_the_table(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(majority, "Settings", lambda seed: replace(TOY, seed=seed))
+    run = majority.run
+
+    def toy(settings, **rest):
+        return run(settings=replace(TOY, seed=settings.seed), **rest)
+
+    monkeypatch.setattr(majority, "run", toy)
     app = typer.main.get_command(commands.app)
     app(["majority", "--out", str(tmp_path / "run"), "--seed", "4"], standalone_mode=False)
     captured = capsys.readouterr()

@@ -13,6 +13,7 @@ from rationales.errors import RationalesError
 from rationales.experiments.finding import KEY, Task, find_rationales
 from rationales.experiments.language.smallest import find_smallest, smallest
 from rationales.experiments.methods import LABELS, compared_methods
+from rationales.experiments.run import Run
 from rationales.runs import Lines
 
 
@@ -155,11 +156,12 @@ def test_the_smallest_size_from_what_was_searched(best, searched, found, optimal
 
 def test_exhaustive_search_stops_below_the_best_that_is_known(tiny_explainer, contexts, tmp_path):
     few = {name: contexts[name] for name in ("2", "3", "4")}
-    lines = Lines(tmp_path / "lines.jsonl", KEY)
+    run = Run(tmp_path, "experiment x")
+    lines = run.lines(KEY)
     find_rationales(
         [Task(tiny_explainer, m) for m in compared_methods(["greedy"])], few, lines, silent
     )
-    found = find_smallest(tiny_explainer, few, lines, 2, silent)
+    found = find_smallest(tiny_explainer, few, run, lines, 2, silent)
     full = {
         name: len(tiny_explainer_rationale(tiny_explainer, context))
         for name, context in few.items()
@@ -171,9 +173,9 @@ def test_exhaustive_search_stops_below_the_best_that_is_known(tiny_explainer, co
         assert line["at_least"] <= full[name] <= greedy
         if line["optimum"] is not None:
             assert line["optimum"] == full[name]
-    text = (tmp_path / "exhaustive.jsonl").read_text()
-    assert find_smallest(tiny_explainer, few, lines, 2, silent) == found
-    assert (tmp_path / "exhaustive.jsonl").read_text() == text
+    text = (run.parts / "exhaustive.jsonl").read_text()
+    assert find_smallest(tiny_explainer, few, run, lines, 2, silent) == found
+    assert (run.parts / "exhaustive.jsonl").read_text() == text
 
 
 def tiny_explainer_rationale(explainer, context):

@@ -1,7 +1,7 @@
-"""How good rationales are: their size, overlap with what people chose, and how sure one can be.
+"""Measures of rationales: overlap with human annotations, and confidence intervals of means.
 
-Overlaps compare two sets of token indices of one context, A (a method's) and B (a person's). They
-are ERASER's token-level measures (DeYoung et al. 2020), without its threshold for spans:
+Overlaps compare two sets of token indices of one context, A (a method's) and B (an annotator's).
+They are ERASER's token-level measures (DeYoung et al. 2020), without its threshold for spans:
 
     IOU = |A ∩ B| / |A ∪ B|        F1 = 2 |A ∩ B| / (|A| + |B|)
 
@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import fsum
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from rationales.errors import MissingExtraError, RationalesError
@@ -32,16 +31,16 @@ RESAMPLES = 4999
 
 
 class Total(NamedTuple):
-    """Several numbers that one example has, such as a sentence a number for each of its words."""
+    """The sum and the count of several values of one example, such as one for each word."""
 
     total: float
-    """Their sum."""
+    """The sum of the values."""
     number: float
-    """How many they are."""
+    """The count of the values."""
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Total:
-        """The total of these numbers."""
+        """The total of these values."""
         known = [float(value) for value in values]
         return cls(fsum(known), len(known))
 
@@ -82,23 +81,6 @@ def set_kappa(a: Collection[int], b: Collection[int], items: Iterable[int]) -> f
     return cohen_kappa([i in left for i in among], [i in right for i in among])
 
 
-def alignment_error(
-    found: Collection[Hashable],
-    sure: Collection[Hashable],
-    possible: Collection[Hashable],
-    *,
-    paper: bool = False,
-) -> float:
-    """The alignment error of links, or of the source words of one target word; 0 if none are due.
-
-    ``possible`` may leave the sure ones out or not: they are possible in any case. But with
-    ``paper``, as the paper's evaluation has it, what is sure does not count as possible: a perfect
-    alignment of sure links then has an error of ½.
-    """
-    errors = alignment_errors(found, sure, possible, paper=paper)
-    return errors.total / errors.number if errors.number else 0.0
-
-
 def alignment_errors(
     found: Collection[Hashable],
     sure: Collection[Hashable],
@@ -106,26 +88,20 @@ def alignment_errors(
     *,
     paper: bool = False,
 ) -> Total:
-    """What the alignment error is a share of, and how much of it is wrong: |A| + |S|."""
+    """The wrong part of |A| + |S|, and |A| + |S|: their quotient is the alignment error rate.
+
+    The arguments are links, or the source words of one target word. Sure ones are possible in any
+    case, whether ``possible`` has them or not. But with ``paper``, as in the paper's evaluation,
+    sure ones are not possible: a perfect alignment of sure links then has an error of ½.
+    """
     a, s, p = set(found), set(sure), set(possible)
     p = p - s if paper else p | s
     links = len(a) + len(s)
     return Total(links - len(a & s) - len(a & p), links)
 
 
-def alignment_error_rate(
-    examples: Iterable[tuple[Collection[Hashable], Collection[Hashable], Collection[Hashable]]],
-) -> float:
-    """Och and Ney's rate of a corpus: links found, sure and possible are counted over all of it."""
-    numbered: tuple[set[Hashable], set[Hashable], set[Hashable]] = (set(), set(), set())
-    for number, example in enumerate(examples):
-        for whole, links in zip(numbered, example, strict=True):
-            whole |= {(number, link) for link in links}
-    return alignment_error(*numbered)
-
-
 def top1(first: Iterable[int], gold: Collection[int]) -> bool:
-    """Whether any of the source words that come first, one for each sub-word, is a gold one."""
+    """Whether any of the first source words, one for each sub-word, is in the gold alignment."""
     return not set(gold).isdisjoint(first)
 
 
@@ -150,7 +126,7 @@ class Seam:
 
 @dataclass(frozen=True)
 class Crossovers:
-    """How many tokens of a rationale are of the other pair."""
+    """The number of tokens of a rationale that belong to the other pair."""
 
     source: int
     target: int | None
@@ -160,8 +136,8 @@ class Crossovers:
 def crossovers(kept: Iterable[int], target: int, seam: Seam) -> Crossovers:
     """The crossovers of a rationale for the target at this index.
 
-    ``kept`` is what the method chose: without special tokens, and without the token before the
-    target, which nobody chooses.
+    ``kept`` are the tokens that the method chose: no special tokens, and not the token before the
+    target, which is required.
     """
     chosen = set(kept)
     if target < seam.target:
@@ -172,31 +148,8 @@ def crossovers(kept: Iterable[int], target: int, seam: Seam) -> Crossovers:
     )
 
 
-@dataclass(frozen=True)
-class CrossoverTable:
-    """Mean crossovers, and the share of rationales that have any, on each side; 0 of none."""
-
-    mean_source: float
-    mean_target: float
-    rate_source: float
-    rate_target: float
-
-
-def crossover_table(found: Iterable[Crossovers]) -> CrossoverTable:
-    """A row of the paper's table: sources over all rationales, targets over those for T₂ alone."""
-    each = list(found)
-    sources = [one.source for one in each]
-    targets = [one.target for one in each if one.target is not None]
-    return CrossoverTable(
-        fmean(sources) if sources else 0.0,
-        fmean(targets) if targets else 0.0,
-        share(count > 0 for count in sources),
-        share(count > 0 for count in targets),
-    )
-
-
 def share(flags: Iterable[bool]) -> float:
-    """How many of the flags are set, as a share of them; 0 if there are none."""
+    """The share of the flags that are set; 0 if there are none."""
     known = list(flags)
     return sum(known) / len(known) if known else 0.0
 
@@ -228,8 +181,8 @@ class Estimate:
 def estimate(values: Sequence[float | Total], seed: int = 0) -> Estimate:
     """The mean of the values and its bootstrap interval: percentiles of resampled means.
 
-    Of totals, the mean is that of all the numbers in them. Those of one example depend on each
-    other: examples are resampled as wholes.
+    Of totals, it is the mean of all their values. The values of one example depend on each other,
+    so examples are resampled as wholes.
     """
     if not values:
         raise RationalesError("there is no mean of no values")

@@ -46,15 +46,17 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     A field is an option: its name is the flag, the docstring under it the help, its type and its
     default those of the option. ``Annotated[…, typer.Option(…)]`` says what differs from that.
     """
-    groups: dict[str, Any] = {}
+    groups: dict[str, tuple[Any, list[str]]] = {}
     parameters: list[inspect.Parameter] = []
     for name, kind in get_type_hints(function, include_extras=True).items():
         if name == "return":
             continue
         assert is_dataclass(kind)
         assert isinstance(kind, type)
-        groups[name] = kind
         hints, docs = get_type_hints(kind, include_extras=True), field_docs(kind)
+        # A field that is a dataclass itself keeps its default: it is no option.
+        names = [f.name for f in fields(kind) if f.init and not is_dataclass(hints[f.name])]
+        groups[name] = kind, names
         parameters += [
             inspect.Parameter(
                 each.name,
@@ -63,15 +65,15 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
                 annotation=_annotation(hints[each.name], each, docs.get(each.name)),
             )
             for each in fields(kind)
-            if each.init
+            if each.name in names
         ]
 
     def run(**given: Any) -> None:
         values = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
         function(
             **{
-                name: kind(**{each.name: values[each.name] for each in fields(kind) if each.init})
-                for name, kind in groups.items()
+                name: kind(**{field: values[field] for field in names})
+                for name, (kind, names) in groups.items()
             }
         )
 

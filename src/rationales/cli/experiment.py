@@ -1,276 +1,299 @@
-"""``rationales experiment``: the paper's tables and figures, one command each."""
+"""``rationales experiment``: the paper's tables and figures, one command each.
+
+The options of a command are the fields of its experiment's ``Settings``, read when the command is
+used: so ``--help`` imports no experiment but its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from rationales.cli.experiment_options import (
-    Limit,
-    MaxSize,
-    Methods,
-    Out,
-    Overwrite,
-    Seed,
-    Steps,
-    check_data,
-    finish,
-    method_names,
-    run_experiment,
-)
-from rationales.cli.experiment_sentences import alignments, distractors
+from rationales.cli.arguments import command
 from rationales.cli.progress import Bar
 from rationales.errors import RationalesError
 
+if TYPE_CHECKING:
+    from rationales.explainer import Explainer
+    from rationales.models.files import Kind
+
 app = typer.Typer(help="Run an experiment of the paper.", no_args_is_help=True)
 
-ALL = ("majority", "the", "agreement", "lambada", "efficiency", "distractors", "alignments")
-"""What ``rationales experiment all`` runs, in this order."""
 
-_Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model", help="A Hugging Face id, a folder or a .gguf file; the default model if not."
+@dataclass(frozen=True)
+class Place:
+    """Where a run goes."""
+
+    out: Annotated[Path, typer.Option(metavar="DIR")]
+    """The folder of the run. The same command again goes on where it stopped."""
+    overwrite: bool = False
+    """Replace a run of other settings that the folder holds."""
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """Which language model is explained."""
+
+    model: str | None = None
+    """A Hugging Face id, a folder or a .gguf file; the default model if left out."""
+    adapter: str | None = None
+    """The folder of a compatibility adapter, or none; the default model's own if left out."""
+
+
+@dataclass(frozen=True)
+class TranslationModel:
+    """Which translation model is explained."""
+
+    model: str | None = None
+    """A translation model: a Hugging Face id or a folder; the packaged one if left out."""
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """No options: a toy has a model of its own, and most experiments need nothing else."""
+
+
+@dataclass(frozen=True)
+class Exhaustive:
+    """Whether to search exhaustively."""
+
+    exhaustive: Annotated[bool, typer.Option("--exhaustive/--no-exhaustive")] = True
+    """Search all small subsets too (hours); --no-exhaustive is the same as --exhaustive-size 0."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """The text of ``the``."""
+
+    text: Path | None = None
+    """An English text to learn from; WikiText-2 in RATIONALES_DATA if left out."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """The data of an experiment on translation."""
+
+    folder: Annotated[Path | None, typer.Option("--data", metavar="DIR")] = None
+    """The folder of the data, in the format of --format; that of RATIONALES_DATA if left out."""
+
+
+@dataclass(frozen=True)
+class Alignments(Data):
+    """The data of ``alignments``, and a column of its table."""
+
+    paper_aer: bool = False
+    """Add the error rate of the paper, in which sure links are not possible ones."""
+
+
+@dataclass(frozen=True)
+class Every:
+    """The options of ``all``."""
+
+    limit: int | None = None
+    """Only N examples of each experiment, drawn at random."""
+    methods: tuple[str, ...] | None = None
+    """Only these methods, separated by commas: greedy,all-attention."""
+    exhaustive: Annotated[bool, typer.Option("--exhaustive/--no-exhaustive")] = True
+    """Search all small subsets too (hours)."""
+    translator: str | None = None
+    """The translation model of distractors and alignments; the packaged one if left out."""
+    skip: tuple[str, ...] = ()
+    """Leave one out (majority, the, agreement, lambada, efficiency, distractors or alignments); may
+    be repeated."""
+    seed: int = 0
+    """Seed of everything that is random."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment as a command: its help, where its module is, and its groups of options."""
+
+    help: str
+    path: str
+    model: type = Nothing
+    more: type = Nothing
+
+    @property
+    def module(self) -> Any:
+        """The module, with ``Settings``, ``run`` and ``report``, imported when it is needed."""
+        return import_module(f"rationales.experiments.{self.path}")
+
+    def check_data(self) -> None:
+        """Raise if a data file of the experiment is missing."""
+        from rationales.data import data_file
+
+        for name in getattr(self.module, "DATA", ()):
+            data_file(name)
+
+    def settings(self, every: Every) -> Any:
+        """The settings of this experiment within ``all``."""
+        from rationales.experiments.methods import LABELS, split_names
+
+        made, methods = self.module.Settings, None
+        known = getattr(made, "known", ())  # efficiency has methods of its own, a toy has none
+        if known and every.methods is not None:
+            others = {*LABELS} - {*known}
+            methods = tuple(name for name in split_names(every.methods) if name not in others)
+        given = {"limit": every.limit, "methods": methods, "seed": every.seed}
+        names = [each.name for each in fields(made) if given.get(each.name) is not None]
+        return made(**{name: given[name] for name in names})
+
+    def run(self, place: Place, model: Any, settings: Any, more: Any) -> None:
+        """Run the experiment and print its tables."""
+        from rationales.runs import PARTS, seconds_in
+
+        keywords = asdict(more)
+        if not keywords.pop("exhaustive", True):
+            settings = replace(settings, exhaustive_size=0)
+        if not any(isinstance(value, Path) for value in keywords.values()):
+            self.check_data()  # otherwise the user's own data are read
+        with Bar() as bar:
+            if self.model is not Nothing:
+                keywords |= asdict(model)
+                keywords["explainer"] = load_explainer(keywords.pop("model"), model, bar)
+            results = self.module.run(
+                out=place.out,
+                settings=settings,
+                overwrite=place.overwrite,
+                progress=bar.update,
+                **keywords,
+            )
+        typer.echo(self.module.report(results).rstrip("\n"))
+        for name, what in (("lines", "rationales"), ("exhaustive", "exhaustive search")):
+            if seconds := seconds_in(place.out / PARTS / f"{name}.jsonl"):
+                typer.echo(f"{what}: {seconds / 60:.1f} minutes, over all runs", err=True)
+        typer.echo(f"table, data and figures are in {place.out}", err=True)
+
+
+EXPERIMENTS = {
+    "majority": Experiment(
+        "Calibration on the majority language, with and without word dropout (fifteen minutes).",
+        "toys.majority",
     ),
-]
-_Adapter = Annotated[
-    str | None,
-    typer.Option(
-        "--adapter",
-        help="The folder of a compatibility adapter; the default model's own if left out; none.",
+    "the": Experiment(
+        'How probable "the" is after "the" alone, before and after fine-tuning (fifteen minutes).',
+        "toys.repetition",
+        more=Text,
     ),
-]
-_Size = Annotated[
-    int, typer.Option("--exhaustive-size", help="How large a subset exhaustive search tries.")
-]
-_Exhaustive = Annotated[
-    bool,
-    typer.Option("--exhaustive/--no-exhaustive", help="Search all small subsets too (hours)."),
-]
+    "agreement": Experiment(
+        "Long-range agreement: antecedents and distractors, every method, with and without "
+        "adapter.",
+        "language.agreement",
+        LanguageModel,
+        Exhaustive,
+    ),
+    "lambada": Experiment(
+        "Annotated Lambada: rationales against human annotations, every method.",
+        "language.lambada",
+        LanguageModel,
+    ),
+    "efficiency": Experiment(
+        "The cost of a rationale in seconds and tokens, and how it grows with the context.",
+        "language.efficiency",
+        LanguageModel,
+        Exhaustive,
+    ),
+    "distractors": Experiment(
+        "Two sentences translated as one: do rationales stay with their own sentence?",
+        "translation.distractors",
+        TranslationModel,
+        Data,
+    ),
+    "alignments": Experiment(
+        "Gold word alignments: are a rationale's source words those of the human alignment?",
+        "translation.alignments",
+        TranslationModel,
+        Alignments,
+    ),
+}
+"""The experiments, in the order in which ``rationales experiment all`` runs them."""
 
 
-@app.command("majority", epilog="Example: rationales experiment majority --out runs/majority")
-def majority(out: Out, seed: Seed = 0, overwrite: Overwrite = False) -> None:
-    """Calibration on the majority language, with and without word dropout (fifteen minutes)."""
-    from rationales.experiments.toys import majority as experiment
+class _LateCommand(TyperCommand):
+    """A command whose options are read from the module of its experiment when it is used."""
 
-    with Bar() as bar:
-        results = experiment.run(
-            out, experiment.Settings(seed=seed), overwrite=overwrite, progress=bar.update
-        )
-    finish(experiment.report(results), out)
-
-
-@app.command("the", epilog="Example: rationales experiment the --out runs/the")
-def the(
-    out: Out,
-    text: Annotated[
-        Path | None,
-        typer.Option(help="An English text to learn from; WikiText-2 in RATIONALES_DATA if not."),
-    ] = None,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-) -> None:
-    """How probable "the" is after "the" alone, before and after fine-tuning (fifteen minutes)."""
-    from rationales.experiments.toys import repetition as experiment
-
-    with Bar() as bar:
-        results = experiment.run(
-            out, text, experiment.Settings(seed=seed), overwrite=overwrite, progress=bar.update
-        )
-    finish(experiment.report(results), out)
+    def get_params(self, ctx: typer.Context) -> list[Any]:
+        """The options, now read."""
+        if not self.params:
+            made = typer.Typer(add_completion=False)
+            made.command()(command(_function(str(self.name))))
+            built = typer.main.get_command(made)
+            self.params, self.callback = built.params, built.callback
+        return super().get_params(ctx)
 
 
-@app.command("agreement", epilog="Example: rationales experiment agreement --limit 10 --out runs/a")
-def agreement(
-    out: Out,
-    model: _Model = None,
-    adapter: _Adapter = None,
-    limit: Limit = None,
-    methods: Methods = None,
-    ig_steps: Steps = 100,
-    max_size: MaxSize = 0,
-    exhaustive_size: _Size = 4,
-    exhaustive: _Exhaustive = True,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-) -> None:
-    """Long-range agreement: antecedents and distractors, every method, with and without adapter."""
-    from rationales.experiments.language import agreement as experiment
+def _function(name: str) -> Callable[..., None]:
+    """The function of a command: its parameters are the groups of its options."""
+    if name == "all":
+        return everything
+    experiment = EXPERIMENTS[name]
 
-    if exhaustive and exhaustive_size < 1:
-        raise RationalesError("exhaustive-size must be at least 1: or give --no-exhaustive")
-    settings = experiment.Settings(
-        limit,
-        method_names(methods),
-        seed,
-        ig_steps,
-        max_size or None,
-        exhaustive_size if exhaustive else 0,
-    )
-    run_experiment(experiment, out, settings, model, overwrite, adapter=adapter)
+    def run(place: Place, model: Any, settings: Any, more: Any) -> None:
+        experiment.run(place, model, settings, more)
+
+    run.__annotations__["model"] = experiment.model
+    run.__annotations__["settings"] = experiment.module.Settings
+    run.__annotations__["more"] = experiment.more
+    return run
 
 
-@app.command("lambada", epilog="Example: rationales experiment lambada --limit 10 --out runs/l")
-def lambada(
-    out: Out,
-    model: _Model = None,
-    adapter: _Adapter = None,
-    limit: Limit = None,
-    methods: Methods = None,
-    ig_steps: Steps = 100,
-    max_size: MaxSize = 0,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-) -> None:
-    """Annotated Lambada: rationales against the words that people needed, every method."""
-    from rationales.experiments.language import lambada as experiment
-
-    settings = experiment.Settings(limit, method_names(methods), seed, ig_steps, max_size or None)
-    run_experiment(experiment, out, settings, model, overwrite, adapter=adapter)
-
-
-@app.command(
-    "efficiency", epilog="Example: rationales experiment efficiency --limit 5 --out runs/e"
-)
-def efficiency(
-    out: Out,
-    model: _Model = None,
-    adapter: _Adapter = None,
-    limit: Limit = 20,
-    methods: Annotated[
-        str | None,
-        typer.Option("--methods", help="Of masked,sparse,shared,fast,exhaustive only these."),
-    ] = None,
-    exhaustive_size: _Size = 4,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-) -> None:
-    """What a rationale costs in seconds and tokens, and how that grows with the context."""
-    from rationales.experiments.language import efficiency as experiment
-
-    settings = experiment.Settings(limit, method_names(methods), seed, exhaustive_size)
-    run_experiment(experiment, out, settings, model, overwrite, adapter=adapter)
-
-
-for _command in (distractors, alignments):
-    _example = f"Example: rationales experiment {_command.__name__} --limit 10 --out runs/x"
-    app.command(_command.__name__, epilog=_example)(_command)
-
-
-@app.command("all", epilog="Example: rationales experiment all --limit 10 --out runs")
-def everything(
-    out: Out,
-    model: _Model = None,
-    adapter: _Adapter = None,
-    limit: Limit = None,
-    methods: Methods = None,
-    exhaustive: _Exhaustive = True,
-    translator: Annotated[
-        str | None,
-        typer.Option(
-            "--translator",
-            help="The translation model of distractors and alignments; the packaged one if not.",
-        ),
-    ] = None,
-    skip: Annotated[
-        list[str] | None,
-        typer.Option("--skip", help=f"Leave one out ({', '.join(ALL)}); may be repeated."),
-    ] = None,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-) -> None:
+def everything(place: Place, model: LanguageModel, every: Every) -> None:
     """Everything there is, each in a folder of its own, and one report.html over all of it."""
     from rationales.experiments import report
-
-    for name in skip or ():
-        if name not in ALL:
-            raise RationalesError(f"there is no experiment {name!r} to skip: {', '.join(ALL)}")
-    names = [name for name in ALL if name not in (skip or ())]
-    whys = {
-        name: why
-        for name in ("distractors", "alignments")
-        if name in names and (why := _lacking(name, translator, methods))
-    }
-    names = [name for name in names if name not in whys]
-    _check_data(names)
-    for name, why in whys.items():
-        typer.echo(f"{name} is skipped: {why}", err=True)
-    if not names:
-        raise RationalesError("all experiments are skipped: leave one in")
-    report.check()
-    steps = 100
-    whole: dict[str, Callable[[Path], None]] = {
-        "majority": lambda to: majority(to, seed, overwrite),
-        "the": lambda to: the(to, None, seed, overwrite),
-        "agreement": lambda to: agreement(
-            to, model, adapter, limit, methods, steps, 0, 4, exhaustive, seed, overwrite
-        ),
-        "lambada": lambda to: lambada(
-            to, model, adapter, limit, methods, steps, seed=seed, overwrite=overwrite
-        ),
-        "efficiency": lambda to: efficiency(
-            to, model, adapter, limit or 20, None, 4 if exhaustive else 0, seed, overwrite
-        ),
-        "distractors": lambda to: distractors(
-            to,
-            translator,
-            limit=limit,
-            methods=_of_translations(methods),
-            seed=seed,
-            overwrite=overwrite,
-        ),
-        "alignments": lambda to: alignments(
-            to,
-            translator,
-            limit=limit,
-            methods=_of_translations(methods),
-            seed=seed,
-            overwrite=overwrite,
-        ),
-    }
-    for name in names:
-        typer.echo(f"{name} ({names.index(name) + 1} of {len(names)})", err=True)
-        whole[name](out / name)
-    typer.echo(f"the report is {report.write(out, names)}", err=True)
-
-
-def _check_data(names: list[str]) -> None:
-    """Raise if a data file is missing that one of these experiments needs: before they run."""
-    from rationales.experiments.language import agreement, efficiency, lambada
-    from rationales.experiments.toys.repetition import WIKITEXT
-
-    needed = {
-        "the": (WIKITEXT,),
-        "agreement": agreement.DATA,
-        "lambada": lambada.DATA,
-        "efficiency": efficiency.DATA,
-    }
-    for name in names:
-        check_data(needed.get(name, ()))
-
-
-def _lacking(name: str, translator: str | None, methods: str | None) -> str:
-    """What an experiment on translation lacks, data or a model; nothing if it has all."""
-    from rationales.experiments.translation import alignments, distractors
     from rationales.models import packaged_translator
 
-    try:
-        check_data({"distractors": distractors, "alignments": alignments}[name].DATA)
-        if translator is None:
-            packaged_translator()
-    except RationalesError as error:
-        return str(error)
-    return "none of the methods is for translations" if _of_translations(methods) == "" else ""
+    for name in every.skip:
+        if name not in EXPERIMENTS:
+            known = ", ".join(EXPERIMENTS)
+            raise RationalesError(f"there is no experiment {name!r} to skip: choose from {known}")
+    planned: dict[str, Any] = {}
+    for name, experiment in EXPERIMENTS.items():
+        if name in every.skip:
+            continue
+        try:
+            experiment.check_data()
+            if experiment.model is TranslationModel and every.translator is None:
+                packaged_translator()
+            planned[name] = experiment.settings(every)
+        except RationalesError as error:
+            if experiment.model is not TranslationModel:
+                raise
+            typer.echo(f"{name} is skipped: {error}", err=True)
+    if not planned:
+        raise RationalesError("all experiments are skipped: leave one in")
+    report.check()
+    models = {LanguageModel: model, TranslationModel: TranslationModel(every.translator)}
+    for number, (name, settings) in enumerate(planned.items(), start=1):
+        typer.echo(f"{name} ({number} of {len(planned)})", err=True)
+        experiment = EXPERIMENTS[name]
+        more = experiment.more()
+        if experiment.more is Exhaustive:
+            more = Exhaustive(every.exhaustive)
+        experiment.run(
+            Place(place.out / name, place.overwrite),
+            models.get(experiment.model, Nothing()),
+            settings,
+            more,
+        )
+    typer.echo(f"the report is {report.write(place.out, list(planned))}", err=True)
 
 
-def _of_translations(methods: str | None) -> str | None:
-    """The methods without the one that encoder–decoders do not have."""
-    from rationales.experiments.methods import LABELS, OF_TRANSLATIONS
+def load_explainer(name: str | None, model: Any, bar: Bar) -> Explainer:
+    """The explainer of a model, which must be of the kind that was asked for."""
+    from rationales.explainer import load
 
-    others = {*LABELS} - {*OF_TRANSLATIONS}
-    names = method_names(methods)
-    return None if names is None else ",".join(name for name in names if name not in others)
+    kind: Kind = "seq2seq" if isinstance(model, TranslationModel) else "causal"
+    bar.update("loading the model", 0, None)
+    return load(name, adapter=getattr(model, "adapter", None), progress=bar.loading, kind=kind)
+
+
+for _name in (*EXPERIMENTS, "all"):
+    _help = EXPERIMENTS[_name].help if _name in EXPERIMENTS else everything.__doc__
+    _example = f"Example: rationales experiment {_name} --out runs/{_name}"
+    app.command(_name, cls=_LateCommand, help=_help, epilog=_example)(lambda: None)

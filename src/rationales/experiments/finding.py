@@ -6,16 +6,16 @@ a group of examples ─► all methods side by side ─► what starts from othe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.experiments.methods import Compared
 from rationales.options import Options
 from rationales.result import Rationale
-from rationales.runs import Line, Lines, Pace, Progress
+from rationales.runs import Line, Lines, Pace, Progress, RunFolder
 from rationales.search.base import required_size
 
 if TYPE_CHECKING:
@@ -115,6 +115,33 @@ def predictions(explainer: Explainer, contexts: Mapping[str, Context]) -> dict[s
         name: score.prediction_id == context.target_id
         for (name, context), score in zip(contexts.items(), scores, strict=True)
     }
+
+
+class Named(Protocol):
+    """An example, which has an id."""
+
+    @property
+    def id(self) -> str:
+        """The id, unique within the run."""
+
+
+Example = TypeVar("Example", bound=Named)
+
+
+def example_lines(
+    run: RunFolder,
+    examples: Sequence[Example],
+    compute: Callable[[Example], Line],
+    what: str,
+    progress: Progress,
+) -> Iterator[Line]:
+    """The line of each example in ``parts/examples.jsonl``, computed once."""
+    known = run.lines(("example",), "examples")
+    for number, each in enumerate(examples):
+        if (each.id,) not in known:
+            progress(what, number, len(examples), "")
+            known.add({"example": each.id, **compute(each)})
+        yield known[(each.id,)]
 
 
 def _find(

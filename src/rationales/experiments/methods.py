@@ -71,6 +71,7 @@ class Settings:
         object.__setattr__(self, "max_size", self.max_size or None)
         if self.methods is not None:
             object.__setattr__(self, "methods", split_names(self.methods))
+            check_names(self.methods, self.known)
 
     @property
     def compared(self) -> list[Compared]:
@@ -89,14 +90,8 @@ def compared_methods(
 
     Without names, all that are known but ``greedy-fast``, which is not the paper's algorithm.
     """
-    wanted = [name for name in known if name != "greedy-fast"] if names is None else list(names)
-    for name in wanted:
-        if name not in known:
-            raise RationalesError(f"unknown method {name!r}: choose from {', '.join(known)}")
-    if not wanted:
-        raise RationalesError(f"no methods: choose from {', '.join(known)}")
-    if "greedy-minimal" in wanted and "greedy" not in wanted:
-        raise RationalesError("greedy-minimal starts from greedy's rationales: name greedy too")
+    wanted = [name for name in known if name != "greedy-fast"] if names is None else names
+    check_names(wanted, known)
     found: list[Compared] = []
     for name in (each for each in LABELS if each in wanted):
         label, own = LABELS[name], _VARIANTS.get(name, {"method": name})
@@ -111,6 +106,17 @@ def compared_methods(
             after = "greedy" if options.minimal else None
             found.append(Compared(name, name, label, options, after))
     return found
+
+
+def check_names(names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise if these are not names of methods that can be compared."""
+    for name in names:
+        if name not in known:
+            raise RationalesError(f"unknown method {name!r}: choose from {', '.join(known)}")
+    if not names:
+        raise RationalesError(f"no methods: choose from {', '.join(known)}")
+    if "greedy-minimal" in names and "greedy" not in names:
+        raise RationalesError("greedy-minimal starts from greedy's rationales: name greedy too")
 
 
 def split_names(names: Sequence[str]) -> tuple[str, ...]:

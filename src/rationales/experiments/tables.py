@@ -1,4 +1,4 @@
-"""Tables of means with confidence intervals, in JSON and Markdown, the paper's figures beside ours.
+"""Tables of means with confidence intervals, in JSON and Markdown, beside the paper's values.
 
 A table is plain data: columns, and rows that hold for each column an estimate (``mean``, ``low``,
 ``high``, ``examples``) or nothing, and the paper's value or nothing.
@@ -6,15 +6,16 @@ A table is plain data: columns, and rows that hold for each column an estimate (
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rationales.experiments.methods import Compared
 from rationales.metrics import Total, estimate
+from rationales.runs import Line, Lines
 
 Values = Mapping[str, float | Total]
-"""What was measured on one example, by column; a column that does not apply is left out."""
+"""The measurements of one example, by column; a column that does not apply is left out."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,29 @@ def table(
     return {"title": title, "columns": [asdict(column) for column in columns], "rows": rows}
 
 
+def measure_lines(
+    lines: Lines,
+    examples: Sequence[Line],
+    methods: Sequence[Compared],
+    measure: Callable[[Line, Line], Values],
+    *,
+    adapter: bool,
+    added: int | None = None,
+) -> dict[str, list[Values]]:
+    """What each method's rationales measure, by method, from the lines and the examples' lines.
+
+    In the order of the examples, whatever that of the lines: intervals depend on it.
+    """
+    return {
+        method.name: [
+            measure(lines[key], example)
+            for example in examples
+            if (key := (example["example"], adapter, method.name, added)) in lines
+        ]
+        for method in methods
+    }
+
+
 def like(other: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
     """A table with the forms of methods that another table, over the same methods, shows."""
     shown = {row["method"]: row["shown"] for row in chosen["rows"]}
@@ -94,6 +118,34 @@ def markdown(table: dict[str, Any]) -> str:
     if not examples:
         return f"{title}\n\nThere are none."
     return f"{title}\n\n{markdown_table(headings, bodies)}"
+
+
+def heading(title: str, results: Mapping[str, Any], more: str = "") -> str:
+    """The first lines of a report: its title, the command that makes it, and the model."""
+    name, settings = results["experiment"], results["settings"]
+    command = f"`rationales experiment {name} --seed {settings['seed']} --out DIR`"
+    return f"# {title}\n\n{command} · {settings['model']}{more}"
+
+
+def adapter_words(settings: Mapping[str, Any]) -> str:
+    """Which adapter a run's model has, for its heading."""
+    adapter = settings["adapter"]
+    return f", with the adapter {adapter}" if adapter else ", without an adapter"
+
+
+def length_note(settings: Mapping[str, Any]) -> str:
+    """The beginning of a report's note on length."""
+    size = settings["max_size"]
+    end = f" (no search goes beyond {size})" if size else ""
+    return (
+        f"- Length: tokens of the rationale, the token before the target included{end}; a "
+        "rationale that is not\n  sufficient counts as the whole context"
+    )
+
+
+FORMS_NOTE = """\
+- Of signed and absolute importances the one with the shorter rationales is shown; both are in
+  `results.json`."""
 
 
 def markdown_table(columns: list[str], rows: list[list[str]]) -> str:

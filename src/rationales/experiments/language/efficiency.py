@@ -1,9 +1,7 @@
-"""The paper's table on efficiency: what a rationale costs, in seconds and in tokens computed.
+"""The paper's table on efficiency: the cost of a rationale, in seconds and in tokens computed.
 
-    templates that the model completes ─► one rationale at a time, each way to search on its own
-    WikiText contexts of 16 … 128 tokens ─► the same, to a fixed size: how the cost grows
-
-Every search starts with a new scorer: nothing that another one has computed is there to be used.
+templates that the model completes ─► one rationale at a time, by each way to search
+WikiText contexts of 16 … 128 tokens ─► the same, to a fixed size: how the cost grows
 """
 
 from __future__ import annotations
@@ -13,13 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, linear_regression
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.experiments import tables
-from rationales.experiments.language.agreement import completed, shuffled
-from rationales.experiments.language.templates import PAIRS, TEMPLATES, examples
+from rationales.experiments.language.templates import PAIRS, TEMPLATES, completed
 from rationales.experiments.language.timing import (
     KEY,
     TEXT,
@@ -29,12 +26,13 @@ from rationales.experiments.language.timing import (
     contexts_of,
     time_all,
 )
-from rationales.experiments.methods import Compared, check_limit
+from rationales.experiments.methods import Compared, check_limit, split_names
 from rationales.experiments.run import open_run, subject_of
-from rationales.experiments.tables import markdown_table
-from rationales.explainer import Explainer
 from rationales.render import figures
 from rationales.runs import Line, Lines, Progress
+
+if TYPE_CHECKING:
+    from rationales.explainer import Explainer
 
 DATA = (TEMPLATES, PAIRS, TEXT)
 
@@ -56,24 +54,29 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Settings:
-    """What makes a run the run it is, but for its model and data."""
+    """The settings of a run."""
 
     limit: int | None = 20
+    """Only N of the templates, drawn at random."""
     methods: tuple[str, ...] | None = None
-    """Names of the ways to search; all if None."""
+    """Only these ways to search, separated by commas: of masked,sparse,shared,fast,exhaustive."""
     seed: int = 0
+    """Seed of everything that is random."""
     exhaustive_size: int = 4
-    """How large a subset the exhaustive search tries; 0: there is none."""
+    """Exhaustive search tries subsets of at most N tokens; 0: no exhaustive search."""
     exhaustive_examples: int = 5
+    """Exhaustive search for N of the templates."""
     lengths: tuple[int, ...] = (16, 32, 64, 128)
-    """Of the contexts over which the cost is seen to grow."""
+    """Length of a context with which the growth of the cost is measured; may be repeated."""
     contexts: int = 3
-    """Of each length."""
+    """Contexts of each length."""
     size: int = 4
-    """Up to which all searches go there, enough or not; an exhaustive one to one less."""
+    """All searches in these contexts go on to N tokens; an exhaustive one to N - 1."""
 
     def __post_init__(self) -> None:
         check_limit(self.limit)
+        if self.methods is not None:
+            object.__setattr__(self, "methods", split_names(self.methods))
         known = [way.name for way in WAYS]
         for name in self.methods or ():
             if name not in known:
@@ -95,33 +98,34 @@ def run(
     overwrite: bool,
     progress: Progress,
 ) -> dict[str, Any]:
-    """The results of the experiment, which are then in the folder with their tables and figure.
+    """The results of the experiment, which are then in the folder with their tables and figures.
 
     ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
     """
+    import torch
+
     settings = settings or Settings()
     subject = subject_of(explainer, DATA, adapter)
-    with open_run("efficiency", out, settings, subject, overwrite=overwrite) as folder:
-        opened = folder
-        filled = shuffled(examples(explainer.tokenizer), settings.seed)
-        chosen = completed(explainer, filled, settings.limit, folder, progress)
+    with open_run("efficiency", out, settings, subject, overwrite=overwrite) as run:
+        chosen, _ = completed(explainer, run, settings.seed, settings.limit, progress)
         contexts = {each.id: each.context for each in chosen}
-        lines = opened.lines(KEY)
-        time_all(explainer, _work(explainer, contexts, settings), lines, progress)
-        results = opened.known | {"threads": _threads(), **tabulate(lines, settings)}
-        opened.finish(results, report(results))
+        lines = run.lines(KEY)
+        time_all(explainer, list(_searches(explainer, contexts, settings)), lines, progress)
+        threads = run.part("threads", torch.get_num_threads)
+        results = run.known | {"threads": threads, **tabulate(lines, settings)}
+        run.finish(results, report(results))
         curves = {
             growth["label"]: [(point["length"], point["tokens"]) for point in growth["points"]]
             for growth in results["growth"]
         }
         title = f"First {settings.size} tokens of a rationale"
         figure = figures.lines(curves, "tokens of the context", "tokens computed", title)
-        folder.draw("efficiency-growth", figure)
-        folder.draw("efficiency", figures.bars(results["tables"][0], ("seconds", "tokens")))
+        run.draw("efficiency-growth", figure)
+        run.draw("efficiency", figures.bars(results["tables"][0], ("seconds", "tokens")))
     return results
 
 
-def _work(
+def _searches(
     explainer: Explainer, contexts: Mapping[str, Context], settings: Settings
 ) -> Iterator[Timed]:
     """All searches: those of the templates, then those of growing contexts."""
@@ -132,26 +136,32 @@ def _work(
             elif place < settings.exhaustive_examples:
                 yield Timed("templates", name, way, context, settings.exhaustive_size)
     for length in settings.lengths:
-        for name, context in contexts_of(
-            explainer, length, settings.contexts, settings.seed
-        ).items():
+        grown = contexts_of(explainer, length, settings.contexts, settings.seed)
+        for name, context in grown.items():
             for way in settings.ways:
                 size = settings.size - (way.name == "exhaustive")
-                yield Timed("growth", name, way, context, size, endless=True)
+                yield Timed("growth", name, way, context, size)
+
+
+def measure(line: Line) -> dict[str, float]:
+    """The values of one search, by column."""
+    size = line["size"] if line["sufficient"] else line["context"]
+    cost = {name: float(line[name]) for name in ("seconds", "tokens", "evaluations")}
+    return cost | {"length": float(size), "sufficient": float(line["sufficient"])}
 
 
 def tabulate(lines: Lines, settings: Settings) -> dict[str, Any]:
-    """The table of the templates, and what each way costs as contexts grow."""
-    methods = [Compared(way.name, way.name, way.label, way.options) for way in settings.ways]
+    """The table of the templates, and the cost of each way as contexts grow."""
+    compared = [Compared(way.name, way.name, way.label, way.options) for way in settings.ways]
     measured: dict[str, list[dict[str, float]]] = {}
     points: dict[str, dict[int, list[Line]]] = {}
     for line in sorted(lines, key=lambda line: str(line["example"])):
         if line["part"] == "templates":
-            measured.setdefault(line["way"], []).append(_values(line))
+            measured.setdefault(line["way"], []).append(measure(line))
         else:
             points.setdefault(line["way"], {}).setdefault(line["context"], []).append(line)
     return {
-        "tables": [tables.table("Templates", COLUMNS, measured, methods, PAPER, settings.seed)],
+        "tables": [tables.table("Templates", COLUMNS, measured, compared, PAPER, settings.seed)],
         "growth": [
             {"way": way.name, "label": way.label, **growth(points[way.name])}
             for way in settings.ways
@@ -160,14 +170,8 @@ def tabulate(lines: Lines, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _values(line: Line) -> dict[str, float]:
-    size = line["size"] if line["sufficient"] else line["context"]
-    cost = {name: float(line[name]) for name in ("seconds", "tokens", "evaluations")}
-    return cost | {"length": float(size), "sufficient": float(line["sufficient"])}
-
-
 def growth(by_length: Mapping[int, Sequence[Line]]) -> dict[str, Any]:
-    """Mean costs by the length of the context, and the power of it that they grow with."""
+    """Mean costs by the length of the context, and the exponent with which they grow."""
     points = [
         {
             "length": length,
@@ -191,23 +195,29 @@ def _power(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 def report(results: Mapping[str, Any]) -> str:
-    """The tables in Markdown, with what they mean."""
-    settings = results["settings"]
-    lengths = settings["lengths"]
+    """The tables in Markdown, with notes."""
+    settings, threads = results["settings"], results["threads"]
+    model = (
+        f"{tables.adapter_words(settings)}, {threads} thread{'s' if threads > 1 else ''} of a CPU"
+    )
     rows = [
         [
             growth["label"],
             *(f"{p['seconds']:.2f} s, {p['tokens']:,.0f}" for p in growth["points"]),
-            *("–" if (x := growth[k]) is None else f"{x:.2f}" for k in _POWERS),
+            *(
+                "–" if (x := growth[k]) is None else f"{x:.2f}"
+                for k in ("seconds_power", "tokens_power")
+            ),
         ]
         for growth in results["growth"]
     ]
-    columns = ["method", *(f"{n} tokens" for n in lengths), "power, seconds", "power, tokens"]
-    return f"""# Efficiency
-
-`rationales experiment efficiency --seed {settings["seed"]} --out DIR` · {settings["model"]}, {
-        f"with the adapter {settings['adapter']}" if settings["adapter"] else "without an adapter"
-    }, {results["threads"]} thread{"s" if results["threads"] > 1 else ""} of a CPU
+    columns = [
+        "method",
+        *(f"{n} tokens" for n in settings["lengths"]),
+        "power, seconds",
+        "power, tokens",
+    ]
+    return f"""{tables.heading("Efficiency", results, model)}
 
 {tables.markdown(results["tables"][0])}
 
@@ -220,7 +230,7 @@ def report(results: Mapping[str, Any]) -> str:
 
 ### Growth with the length of the context
 
-{markdown_table(columns, rows)}
+{tables.markdown_table(columns, rows)}
 
 - {settings["contexts"]} contexts of each length from WikiText-2 valid: mean seconds and tokens of a
   search to size {settings["size"]} ({settings["size"] - 1} if exhaustive), enough or not, so that
@@ -229,7 +239,7 @@ def report(results: Mapping[str, Any]) -> str:
 
 
 def _exhaustive(results: Mapping[str, Any]) -> str:
-    """What was asked of the exhaustive search, and how often it found something."""
+    """A note on the exhaustive search: how far it went, and how often it found a rationale."""
     rows = [row for row in results["tables"][0]["rows"] if row["method"] == "exhaustive"]
     if not rows or not rows[0]["examples"]:
         return "- There was no exhaustive search."
@@ -242,20 +252,11 @@ def _exhaustive(results: Mapping[str, Any]) -> str:
     )
 
 
-_POWERS = ("seconds_power", "tokens_power")
-
-
 def _speedup(table: Mapping[str, Any]) -> str:
-    """How many times cheaper sparse inputs are than masked ones, if both were timed."""
+    """A note on how many times faster sparse inputs are than masked ones."""
     cells = {row["method"]: row["cells"]["seconds"] for row in table["rows"]}
     masked, sparse = cells.get("masked"), cells.get("sparse")
     if not masked or not sparse:
         return "- Masked and sparse inputs were not both timed."
     ratio = masked["mean"] / sparse["mean"]
     return f"- Sparse inputs are {ratio:.1f} times faster than masked ones (paper: 4.1 times)."
-
-
-def _threads() -> int:
-    import torch
-
-    return torch.get_num_threads()

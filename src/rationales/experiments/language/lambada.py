@@ -1,8 +1,8 @@
-"""The paper's table on annotated Lambada: how like people's rationales are the model's?
+"""The paper's table on annotated Lambada: how close are rationales to human annotations?
 
 passages ─► rationales of the last word's first token, by every method
-         ─► and the five tokens that each method adds first, enough or not
-         ─► overlap with the words that people needed
+         ─► and the five tokens that each method adds first, sufficient or not
+         ─► overlap with the words that the annotators chose
 """
 
 from __future__ import annotations
@@ -10,24 +10,31 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rationales import metrics
-from rationales.experiments import tables
-from rationales.experiments.finding import KEY, Task, find_rationales, predictions
+from rationales.experiments import methods, tables
+from rationales.experiments.finding import (
+    KEY,
+    Task,
+    example_lines,
+    find_rationales,
+    predictions,
+)
 from rationales.experiments.language.annotations import PASSAGES, Annotated, passages
-from rationales.experiments.methods import Compared, check_limit, compared_methods
-from rationales.experiments.run import Run, open_run, subject_of
-from rationales.explainer import Explainer
+from rationales.experiments.methods import Compared
+from rationales.experiments.run import open_run, subject_of
 from rationales.render import figures
 from rationales.runs import Line, Lines, Progress
 from rationales.text import token_texts
 
+if TYPE_CHECKING:
+    from rationales.explainer import Explainer
+
 DATA = (PASSAGES,)
 ADDED = 5
-"""The paper's remark: after five tokens, a baseline may be closer to people than greedy is."""
+"""After five tokens, the paper says, a baseline may be closer to the annotation than greedy is."""
 
 PAPER: dict[str, dict[str, float | str]] = {
     "gradient-norm": {"length": 60.2, "iou": 0.14, "f1": 0.22},
@@ -52,29 +59,19 @@ COLUMNS = (
 )
 
 POPULATIONS: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
-    "all": ("All passages", lambda about: True),
-    "predicted": ("Passages that the model predicts", lambda about: bool(about["predicted"])),
-    "single": ("Last words of a single token", lambda about: bool(about["single_token"])),
+    "all": ("All passages", lambda example: True),
+    "predicted": ("Passages that the model predicts", lambda example: bool(example["predicted"])),
+    "single": ("Last words of a single token", lambda example: bool(example["single_token"])),
     "single-predicted": (
         "Last words of a single token that the model predicts",
-        lambda about: bool(about["single_token"] and about["predicted"]),
+        lambda example: bool(example["single_token"] and example["predicted"]),
     ),
 }
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What makes a run the run it is, but for its model and data."""
-
-    limit: int | None = None
-    methods: tuple[str, ...] | None = None
-    seed: int = 0
-    ig_steps: int = 100
-    max_size: int | None = None
-    """Where searches end; what is not sufficient by then counts as the whole context."""
-
-    def __post_init__(self) -> None:
-        check_limit(self.limit)
+class Settings(methods.Settings):
+    """The settings of a run."""
 
 
 def run(
@@ -91,135 +88,110 @@ def run(
     ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
     """
     settings = settings or Settings()
-    methods = compared_methods(
-        settings.methods, settings.seed, settings.ig_steps, settings.max_size
-    )
+    compared = settings.compared
     subject = subject_of(explainer, DATA, adapter)
-    with open_run("lambada", out, settings, subject, overwrite=overwrite) as folder:
-        opened = folder
+    with open_run("lambada", out, settings, subject, overwrite=overwrite) as run:
         everything = passages(explainer.tokenizer)
-        order = random.Random(settings.seed).sample(everything, len(everything))
-        chosen = order[: settings.limit]
-        abouts = _abouts(explainer, chosen, folder, progress)
-        lines = opened.lines(KEY)
-        # A method that starts from another's rationales has no order of its own.
-        tasks = [Task(explainer, method) for method in methods]
-        tasks += [Task(explainer, m, added=ADDED) for m in methods if m.after is None]
-        find_rationales(tasks, {each.id: each.context for each in chosen}, lines, progress)
-        found = opened.known | {"examples": abouts}
-        results = found | tabulate(found, lines, methods)
-        opened.finish(results, report(results))
-        progress("drawing", 0, None, "")
-        folder.draw("lambada", figures.bars(results["tables"][0], ("length", "iou", "f1")))
-        folder.draw("lambada-first-five", figures.bars(results["first"][0], ("iou", "f1")))
-        if shown := _highlighted(explainer, chosen, abouts, lines):
-            folder.draw("passages", figures.passages(shown))
-    return results
+        chosen = random.Random(settings.seed).sample(everything, len(everything))[: settings.limit]
 
-
-def _abouts(
-    explainer: Explainer,
-    chosen: Sequence[Annotated],
-    folder: Run,
-    progress: Progress,
-) -> list[dict[str, Any]]:
-    """What the tables need to know of each passage; its text stays where the data are."""
-    known = Lines(folder.parts / "examples.jsonl", ("example",))
-    for number, each in enumerate(chosen):
-        if (each.id,) in known:
-            continue
-        progress("predicting last words", number, len(chosen), "")
-        context = each.context
-        known.add(
-            {
-                "example": each.id,
-                "items": list(context.everything),
+        def about(each: Annotated) -> Line:
+            """The line of a passage: what the tables need of it, but not its text."""
+            return {
+                "items": list(each.context.everything),
                 "human": sorted(each.human),
                 "before": sorted(each.before),
                 "single_token": each.single_token,
-                "predicted": predictions(explainer, {each.id: context})[each.id],
+                "predicted": predictions(explainer, {each.id: each.context})[each.id],
             }
-        )
-    return [known[(each.id,)] for each in chosen]
+
+        what = "predicting last words"
+        examples = list(example_lines(run, chosen, about, what, progress))
+        lines = run.lines(KEY)
+        tasks = [Task(explainer, method) for method in compared]
+        # A method that starts from another's rationales has no order of its own.
+        tasks += [Task(explainer, m, added=ADDED) for m in compared if m.after is None]
+        find_rationales(tasks, {each.id: each.context for each in chosen}, lines, progress)
+        found = run.known | {"examples": examples}
+        results = found | tabulate(found, lines, compared)
+        run.finish(results, report(results))
+        progress("drawing", 0, None, "")
+        run.draw("lambada", figures.bars(results["tables"][0], ("length", "iou", "f1")))
+        run.draw("lambada-first-five", figures.bars(results["first"][0], ("iou", "f1")))
+        if shown := _highlighted(explainer, chosen, examples, lines):
+            run.draw("passages", figures.passages(shown))
+    return results
 
 
-def measure(line: Line, about: Mapping[str, Any]) -> dict[str, float]:
-    """One rationale in numbers; one that is not sufficient counts as the whole context.
+def measure(line: Line, example: Line) -> dict[str, float]:
+    """The values of one rationale, by column.
 
-    The tokens that were added first are compared as they are, enough or not.
+    One that is not sufficient counts as the whole context. The tokens that were added first are
+    compared as they are.
     """
     is_first = line["added"] is not None
-    kept = set(line["indices"] if line["sufficient"] or is_first else about["items"])
-    human, before = set(about["human"]), set(about["before"])
-    values = {
+    kept = set(line["indices"] if line["sufficient"] or is_first else example["items"])
+    human, before = set(example["human"]), set(example["before"])
+    return {
         "length": float(len(kept)),
         "iou": metrics.iou(kept, human),
         "f1": metrics.f1(kept, human),
         "iou_without": metrics.iou(kept - before, human - before),
         "f1_without": metrics.f1(kept - before, human - before),
-        "kappa": metrics.set_kappa(kept, human, about["items"]),
+        "kappa": metrics.set_kappa(kept, human, example["items"]),
+        "sufficient": float(line["sufficient"]),
     }
-    return values if is_first else values | {"sufficient": float(line["sufficient"])}
 
 
 def tabulate(
-    found: Mapping[str, Any], lines: Lines, methods: Sequence[Compared]
+    found: Mapping[str, Any], lines: Lines, compared: Sequence[Compared]
 ) -> dict[str, list[dict[str, Any]]]:
     """The tables by population: of whole rationales, and of the tokens that were added first."""
-    adapted, seed = found["settings"]["adapter"] is not None, found["settings"]["seed"]
+    adapter, seed = found["settings"]["adapter"] is not None, found["settings"]["seed"]
+    ordered = [method for method in compared if method.after is None]
+    columns = [c for c in COLUMNS if c.key not in ("length", "sufficient")]
     made: dict[str, list[dict[str, Any]]] = {"tables": [], "first": []}
     for title, belongs in POPULATIONS.values():
-        measured: dict[int | None, dict[str, list[dict[str, float]]]] = {None: {}, ADDED: {}}
-        # In the order of the examples, whatever that of the lines: intervals depend on it.
-        for about, method, added in product(found["examples"], methods, measured):
-            key = (about["example"], adapted, method.name, added)
-            if belongs(about) and key in lines:
-                of_method = measured[added].setdefault(method.name, [])
-                of_method.append(measure(lines[key], about))
-        whole = tables.table(title, COLUMNS, measured[None], methods, PAPER, seed)
-        with_order = [method for method in methods if method.after is None]
-        columns = [c for c in COLUMNS if c.key not in ("length", "sufficient")]
-        first = tables.table(title, columns, measured[ADDED], with_order, {}, seed)
+        examples = [each for each in found["examples"] if belongs(each)]
+        values, first = (
+            tables.measure_lines(lines, examples, compared, measure, adapter=adapter, added=added)
+            for added in (None, ADDED)
+        )
+        whole = tables.table(title, COLUMNS, values, compared, PAPER, seed)
         made["tables"].append(whole)
-        made["first"].append(tables.like(first, whole))
+        made["first"].append(
+            tables.like(tables.table(title, columns, first, ordered, {}, seed), whole)
+        )
     return made
 
 
 def report(results: Mapping[str, Any]) -> str:
-    """The tables in Markdown, with what they mean."""
-    settings, abouts = results["settings"], results["examples"]
-    predicted = sum(about["predicted"] for about in abouts)
-    single = sum(about["single_token"] for about in abouts)
-    mean_human = sum(len(about["human"]) for about in abouts) / len(abouts)
-    alone = sum({*about["human"]} <= {*about["before"]} for about in abouts)
+    """The tables in Markdown, with notes."""
+    settings, examples = results["settings"], results["examples"]
+    predicted = sum(each["predicted"] for each in examples)
+    single = sum(each["single_token"] for each in examples)
+    mean_human = sum(len(each["human"]) for each in examples) / len(examples)
+    alone = sum({*each["human"]} <= {*each["before"]} for each in examples)
+    limit = f" (limit {settings['limit']})" if settings["limit"] else ""
     body = "\n\n".join(tables.markdown(table) for table in results["tables"])
     first = "\n\n".join(tables.markdown(table) for table in results["first"])
-    return f"""# Annotated Lambada
-
-`rationales experiment lambada --seed {settings["seed"]} --out DIR` · {settings["model"]}, {
-        f"with the adapter {settings['adapter']}" if settings["adapter"] else "without an adapter"
-    }
+    return f"""{tables.heading("Annotated Lambada", results, tables.adapter_words(settings))}
 
 ## Rationales against people's
 
 {body}
 
-- {len(abouts)} passages{f" (limit {settings['limit']})" if settings["limit"] else ""}, of which the
+- {len(examples)} passages{limit}, of which the
   model predicts {predicted}; the last word is a single token in {single}. The target is the last
   word's first token. People's rationales have {mean_human:.1f} tokens on average (paper:
   {PAPER_HUMAN_LENGTH:.1f} words).
-- Length: tokens of the rationale, the token before the target included{
-        f" (no search goes beyond {size})" if (size := settings["max_size"]) else ""
-    }; a rationale that is not
-  sufficient counts as the whole context, in its length and in its overlap.
+{tables.length_note(settings)}, in its length and in its overlap.
 - IOU and F1 are ERASER's, of sets of tokens, for each passage; means over passages with 95 %
   bootstrap intervals, the best in bold. A token is people's if it shares a character, not a space,
   with a span of theirs. The word before the target is part of every annotation and its last token
   of every rationale: left out of both sets, it says nothing ({alone} annotations are then empty).
 - κ: Cohen's, of the rationale and the annotation over the tokens of the context. People's own
   agreement (paper: {PAPER_KAPPA:.2f}) cannot be computed: the file holds one annotation a passage.
-- Of signed and absolute importances the one with the shorter rationales is shown; both are in
-  `results.json`. Paper: GPT-2 Large with word dropout, all 107 passages.
+{tables.FORMS_NOTE} Paper: GPT-2 Large with word dropout, all 107 passages.
 
 ## The first five tokens
 
@@ -232,16 +204,13 @@ def report(results: Mapping[str, Any]) -> str:
 
 
 def _highlighted(
-    explainer: Explainer,
-    chosen: Sequence[Annotated],
-    abouts: Sequence[Mapping[str, Any]],
-    lines: Lines,
+    explainer: Explainer, chosen: Sequence[Annotated], examples: Sequence[Line], lines: Lines
 ) -> list[figures.Highlighted]:
-    """The first few passages with their greedy rationales; those that are predicted go first."""
-    order = sorted(range(len(chosen)), key=lambda place: not abouts[place]["predicted"])
+    """The first four passages with their greedy rationales; predicted ones go first."""
     found: list[figures.Highlighted] = []
-    for place in order:
-        each, key = chosen[place], (chosen[place].id, explainer.adapter is not None, "greedy", None)
+    pairs = zip(chosen, examples, strict=True)
+    for each, _ in sorted(pairs, key=lambda pair: not pair[1]["predicted"]):
+        key = (each.id, explainer.adapter is not None, "greedy", None)
         if key not in lines or len(found) == 4:
             continue
         line = lines[key]

@@ -1,33 +1,38 @@
-"""The smallest rationale there is: exhaustive search, spared where another method narrows it down.
+"""The smallest rationale: exhaustive search below the shortest one that any method found.
 
 A rationale of size n that some method found leaves only sizes below n to be searched. If these hold
-none, n is the smallest, whether or not the search itself could have gone on to it.
+none, n is the smallest, even if the search itself could not have gone on to it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rationales.context import Context
-from rationales.explainer import Explainer
+from rationales.experiments.run import Run
 from rationales.options import Options
 from rationales.runs import Line, Lines, Pace, Progress
+
+if TYPE_CHECKING:
+    from rationales.explainer import Explainer
 
 
 def find_smallest(
     explainer: Explainer,
     contexts: Mapping[str, Context],
+    run: Run,
     lines: Lines,
     largest: int,
     progress: Progress,
 ) -> dict[str, Line]:
-    """For each example the size of its smallest rationale (``optimum``) and a bound below it.
+    """For each example the size of its smallest rationale (``optimum``) and a lower bound of it.
 
     The bound is ``at_least``; the optimum is None if subsets of up to ``largest`` tokens do not
-    settle it. ``lines`` are the rationales that the methods found.
+    decide it. ``lines`` are the rationales that the methods found.
     """
-    known = Lines(lines.path.with_name("exhaustive.jsonl"), ("example",))
+    known = run.lines(("example",), "exhaustive")
     shortest = _shortest(lines, adapter=explainer.adapter is not None)
     pace = Pace(Counter("" for name in contexts if (name,) not in known), len(contexts))
     for name, context in contexts.items():
@@ -39,12 +44,11 @@ def find_smallest(
         line = {"example": name, "best_known": best}
         line |= _search(explainer, context, best, largest)
         known.add(line | {"seconds": pace.finish("")})
-    return {name: _result(known[(name,)]) for name in contexts}
-
-
-def _result(line: Line) -> Line:
-    """What a line says of the smallest size, but not how long that took to find out."""
-    return {name: value for name, value in line.items() if name != "seconds"} | smallest(line)
+    found = {name: known[(name,)] for name in contexts}
+    return {
+        name: {key: line[key] for key in line if key != "seconds"} | smallest(line)
+        for name, line in found.items()
+    }
 
 
 def smallest(line: Line) -> Line:
@@ -56,7 +60,7 @@ def smallest(line: Line) -> Line:
 
 
 def _search(explainer: Explainer, context: Context, best: int, largest: int) -> Line:
-    """What exhaustive search finds among subsets smaller than the best that is known."""
+    """The result of exhaustive search among subsets smaller than the best that is known."""
     size = min(largest, best - 1)
     if size < max(1, len(context.required)):
         return {"searched": size, "found": None, "evaluations": 0}

@@ -11,15 +11,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rationales.context import Context, causal_context
 from rationales.data import data_file
 from rationales.errors import RationalesError
+from rationales.experiments.finding import example_lines, predictions
 from rationales.metrics import tokens_in_span
+from rationales.runs import Progress, RunFolder
 from rationales.text import Tokenizer, prefix_ids
+
+if TYPE_CHECKING:
+    from rationales.explainer import Explainer
 
 TEMPLATES, PAIRS = "analogy_templates.json", "questions-words.txt"
 HALVES = ("development", "held-out")
@@ -131,6 +138,35 @@ def fill(
         without_distractor=shortened.prefix + shortened.ids,
         pinned=shift,
     )
+
+
+def completed(
+    explainer: Explainer, run: RunFolder, seed: int, limit: int | None, progress: Progress
+) -> tuple[list[Example], int]:
+    """The examples that the model completes, at most ``limit``, and how many there are in all.
+
+    It has to predict the last word with the distractor and without it. The examples are in random
+    order, so that a limit takes some of every section.
+    """
+    everything = examples(explainer.tokenizer)
+    filled = random.Random(seed).sample(everything, len(everything))
+    kept: list[Example] = []
+
+    def predicts(each: Example) -> dict[str, bool]:
+        return predictions(explainer, {"with": each.context, "without": each.short_context})
+
+    lines = example_lines(run, filled, predicts, "predicting last words", progress)
+    for each, line in zip(filled, lines, strict=True):
+        if line["with"] and line["without"]:
+            kept.append(each)
+            if len(kept) == limit:
+                break
+    if not kept:
+        raise RationalesError(
+            f"the model completes none of the {len(filled)} templates with and without their "
+            "distractor: take a larger model"
+        )
+    return kept, len(filled)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
-"""What one search costs: a new scorer for each, so that nothing is there that another computed."""
+"""The cost of one search, with a new scorer: nothing that another search computed is used."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rationales.context import Context, causal_context
 from rationales.data import data_file
@@ -15,9 +15,11 @@ from rationales.errors import RationalesError
 from rationales.explainer import Explainer
 from rationales.options import Options
 from rationales.runs import Line, Lines, Pace, Progress
-from rationales.scoring.adapted import AdaptedScorer
-from rationales.scoring.causal import CausalScorer
 from rationales.text import prefix_ids
+
+if TYPE_CHECKING:
+    from rationales.scoring.adapted import AdaptedScorer
+    from rationales.scoring.causal import CausalScorer
 
 TEXT = "wikitext2/valid.raw"
 KEY = ("part", "example", "way")
@@ -26,7 +28,7 @@ _TRIES = 1000
 
 @dataclass(frozen=True)
 class Way:
-    """A way to search: the options, and how the model is shown a subset."""
+    """A way to search: the options, and how the model sees a subset."""
 
     name: str
     label: str
@@ -35,45 +37,48 @@ class Way:
     share_prefixes: bool = False
 
 
+_EXHAUSTIVE = Options(method="exhaustive", max_evaluations=0)
 WAYS = (
     Way("masked", "greedy, full inputs with masks", Options(), "masked"),
     Way("sparse", "greedy, sparse inputs", Options()),
     Way("shared", "greedy, sparse inputs, prefixes shared", Options(), share_prefixes=True),
     Way("fast", "greedy, fast", Options(fast=True), share_prefixes=True),
-    Way(
-        "exhaustive",
-        "exhaustive",
-        Options(method="exhaustive", max_evaluations=0),
-        share_prefixes=True,
-    ),
+    Way("exhaustive", "exhaustive", _EXHAUSTIVE, share_prefixes=True),
 )
 
 
 @dataclass(frozen=True)
 class Timed:
-    """One search to be timed; ``size`` bounds it, ``endless`` makes it go on to there."""
+    """One search to be timed: to a sufficient rationale, or to ``size`` tokens in any case."""
 
-    part: str
+    part: Literal["templates", "growth"]
     example: str
     way: Way
     context: Context
     size: int | None = None
-    endless: bool = False
+    """At most this many tokens."""
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What its line is found by."""
+        """The key of its line."""
         return (self.part, self.example, self.way.name)
 
+    @property
+    def options(self) -> Options:
+        """The options of the search; as contexts grow, none ends before its largest size."""
+        criterion = "none" if self.part == "growth" else "argmax"
+        return self.way.options.change(max_size=self.size, criterion=criterion)
 
-def time_all(explainer: Explainer, work: Iterable[Timed], lines: Lines, progress: Progress) -> None:
+
+def time_all(
+    explainer: Explainer, searches: Sequence[Timed], lines: Lines, progress: Progress
+) -> None:
     """Time the searches that have no line yet, one after the other."""
-    searches = list(work)
     missing = [each for each in searches if each.key not in lines]
     pace = Pace(Counter(f"{each.part} {each.way.name}" for each in missing), len(searches))
     if missing:
-        # The first passes of a process are slow: a short search that nobody times.
-        _cost(explainer, replace(missing[0], way=WAYS[0], size=2, endless=True))
+        # The first passes of a process are slow: a short search that is not timed.
+        _cost(explainer, replace(missing[0], part="growth", way=WAYS[0], size=2))
     for each in missing:
         progress(each.way.label, pace.done, pace.total, pace.note)
         pace.begin()
@@ -82,7 +87,7 @@ def time_all(explainer: Explainer, work: Iterable[Timed], lines: Lines, progress
 
 
 def contexts_of(explainer: Explainer, length: int, count: int, seed: int) -> dict[str, Context]:
-    """Contexts of this many tokens, from places of a text that the seed chooses."""
+    """Contexts of this many tokens, from random places of a text."""
     text = data_file(TEXT).read_text(encoding="utf-8")
     prefix = tuple(prefix_ids(explainer.tokenizer))
     places = random.Random(f"{seed} {length}")
@@ -104,14 +109,11 @@ def contexts_of(explainer: Explainer, length: int, count: int, seed: int) -> dic
 
 
 def _cost(explainer: Explainer, search: Timed) -> Line:
-    """What one search costs, with a scorer of its own."""
-    way, scorer = search.way, _new_scorer(explainer, search)
-    options = way.options.change(max_size=search.size)
-    if search.endless:
-        options = options.change(criterion="none")
+    """The cost of one search, as a line."""
+    scorer = _new_scorer(explainer, search)
     alone = Explainer(scorer, explainer.tokenizer)
     began = time.perf_counter()
-    [(_, rationale)] = alone.rationalize([("", search.context)], options)
+    [(_, rationale)] = alone.rationalize([("", search.context)], search.options)
     return {
         "seconds": round(time.perf_counter() - began, 4),
         "tokens": scorer.tokens,
@@ -124,6 +126,8 @@ def _cost(explainer: Explainer, search: Timed) -> Line:
 
 def _new_scorer(explainer: Explainer, search: Timed) -> CausalScorer | AdaptedScorer:
     """A scorer that has computed nothing yet, with the explainer's weights."""
+    from rationales.scoring.adapted import AdaptedScorer
+    from rationales.scoring.causal import CausalScorer
 
     def new(old: CausalScorer) -> CausalScorer:
         evaluation = search.way.evaluation

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 WIKITEXT = "wikitext2/train.raw"
+DATA = (WIKITEXT,)
 WORD = " the"
 PAPER_PERPLEXITY = {"before": 18.3, "after": 17.1}
 """Of GPT-2 Large on Open WebText, from the paper's table on held-out performance."""

@@ -94,7 +94,7 @@ class Words(sentences.Example):
 
 def run(
     out: str | Path,
-    translator: Translator,
+    explainer: Translator,
     settings: Settings | None = None,
     *,
     folder: str | Path | None = None,
@@ -109,17 +109,17 @@ def run(
     """
     settings = settings or Settings()
     home, compared, form = settings.home(folder), settings.compared, FORMATS[settings.format]
-    subject = subject_of(translator, [home / name for name in form.files])
+    subject = subject_of(explainer, [home / name for name in form.files])
     with open_run("alignments", out, settings, subject, overwrite=overwrite) as opened:
         progress("reading", 0, None, "")
         pairs = read_folder(home, settings.format)
         order = random.Random(settings.seed).sample(range(len(pairs)), len(pairs))
         examples = [
-            in_words(translator, str(n + 1), pairs[n], (form.source, form.target))
+            in_words(explainer, str(n + 1), pairs[n], (form.source, form.target))
             for n in order[: settings.limit]
         ]
         found = sentences.find_all(
-            opened, translator, examples, compared, progress, first_source=True
+            opened, explainer, examples, compared, progress, first_source=True
         )
         aligned = [
             bool(each.pair.of_target(word))

@@ -83,7 +83,7 @@ class Concatenated(sentences.Example):
 
 def run(
     out: str | Path,
-    translator: Translator,
+    explainer: Translator,
     settings: Settings | None = None,
     *,
     folder: str | Path | None = None,
@@ -97,15 +97,15 @@ def run(
     settings = settings or Settings()
     home, compared = settings.home(folder), settings.compared
     file = home / (IWSLT14 if settings.format == "iwslt14" else Path(PAIRS).name)
-    subject = subject_of(translator, DATA if folder is None else [file])
+    subject = subject_of(explainer, DATA if folder is None else [file])
     with open_run("distractors", out, settings, subject, overwrite=overwrite) as opened:
         progress("reading", 0, None, "")
         if settings.format == "iwslt14":
             texts = [detokenize(words, "de").text for words in read_iwslt14(home)]
         else:
-            texts = [pair.french for pair in held_out(translator, file)]
-        pairs = concatenate(translator, texts, settings, opened, progress)
-        found = sentences.find_all(opened, translator, pairs, compared, progress)
+            texts = [pair.french for pair in held_out(explainer, file)]
+        pairs = concatenate(explainer, texts, settings, opened, progress)
+        found = sentences.find_all(opened, explainer, pairs, compared, progress)
         more = {"pairs": len(pairs), "tables": tabulate(found, settings)}
         return sentences.finish(opened, found, more, report, _NUMBERS, progress)
 

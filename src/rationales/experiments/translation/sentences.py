@@ -19,13 +19,20 @@ from rationales.context import Context, seq2seq_context
 from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.experiments import methods, tables
-from rationales.experiments.finding import KEY, SOURCE, Task, find_rationales, predictions
+from rationales.experiments.finding import (
+    KEY,
+    SOURCE,
+    Task,
+    example_lines,
+    find_rationales,
+    predictions,
+)
 from rationales.experiments.methods import OF_TRANSLATIONS, Compared
 from rationales.experiments.run import Run
 from rationales.metrics import Total
 from rationales.options import Options
 from rationales.render import figures
-from rationales.runs import Lines, Progress
+from rationales.runs import Line, Lines, Progress
 from rationales.translator import Translator
 
 AT_ONCE = 256
@@ -224,20 +231,19 @@ def find_all(
 
     With ``first_source``, also the source token that each method would add first.
     """
-    known = run.lines(("example",), "examples")
+
+    def about(each: Sentence) -> Line:
+        return {"predicted": list(predictions(translator, each.contexts).values())}
+
     sentences = [each.sentence for each in examples]
-    for number, each in enumerate(sentences):
-        if (each.id,) not in known:
-            progress("predicting targets", number, len(sentences), "")
-            said = predictions(translator, each.contexts)
-            known.add({"example": each.id, "predicted": list(said.values())})
+    known = list(example_lines(run, sentences, about, "predicting targets", progress))
     tasks = [Task(translator, method) for method in methods]
     if first_source:  # a method that starts from another one's rationales has no order of its own
         tasks += [Task(translator, m, added=SOURCE) for m in methods if m.after is None]
     contexts = {name: context for each in sentences for name, context in each.contexts.items()}
     lines = run.lines(KEY)
     find_rationales(tasks, contexts, lines, progress, AT_ONCE)
-    predicted = {each.id: known[(each.id,)]["predicted"] for each in sentences}
+    predicted = {line["example"]: line["predicted"] for line in known}
     return Rationales(examples, predicted, lines)
 
 
@@ -268,16 +274,12 @@ def finish(
 
 def markdown(results: Mapping[str, Any], title: str, notes: str, paper: str) -> str:
     """The tables of a run in Markdown, with notes on them and on the paper's numbers."""
-    settings = results["settings"]
-    command = f"rationales experiment {results['experiment']} --seed {settings['seed']} --out DIR"
     body = "\n\n".join(
         f"{tables.markdown(table)}\n\n{table['targets']:,} targets." for table in results["tables"]
     )
-    size = settings["max_size"]
+    size = results["settings"]["max_size"]
     end = f" No search goes beyond {size} tokens." if size else ""
-    return f"""# {title}
-
-`{command}` · {settings["model"]}
+    return f"""{tables.heading(title, results)}
 
 {body}
 
