@@ -116,7 +116,7 @@ def test_crossovers_are_those_of_a_hand(tmp_path):
     write(lines, "greedy", [[0, 2], [6, 1], [7, 0, 6, 3], None])
     [method] = compared_methods(["greedy"])
     seam = Seam(source=2, border=5, target=8)
-    pair = distractors.Concatenated(SENTENCE, seam)
+    pair = distractors.Concatenated(**vars(SENTENCE), seam=seam)
     rationales = Rationales([pair], {"7": [True, True, False, True]}, lines)
     found = distractors.measured(rationales, pair, method, SENTENCE.targets)
     # The last is not sufficient: it has all of S₁ (2) and of T₁ (2), and 7 tokens.
@@ -150,7 +150,12 @@ def test_alignments_are_those_of_a_hand(tmp_path):
     sure, possible = {(0, 0)}, {(0, 0), (1, 0), (2, 1)}
     pair = AlignedPair(("a", "b", "c"), ("x", "y", "z"), frozenset(sure), frozenset(possible))
     # Source words of one, two and one sub-words; target words of two, one and one.
-    each = Words(SENTENCE, pair, ((0,), (1, 2), (3,)), ((6, 7), (8,), (9,)))
+    each = Words(
+        **vars(SENTENCE),
+        pair=pair,
+        source_tokens=((0,), (1, 2), (3,)),
+        target_tokens=((6, 7), (8,), (9,)),
+    )
     [method] = compared_methods(["greedy"])
     rationales = Rationales([each], {"7": [True, False, True, True]}, lines)
     found = alignments.measured(rationales, each, method, SENTENCE.targets)
@@ -184,10 +189,10 @@ def test_two_sentences_have_one_end_and_meet_where_the_first_one_ends(translator
     tokenizer = translator.tokenizer
     sources = [tokenizer(text)["input_ids"] for text in ("la maison", "oh non.")]
     end = frozenset({len(sources[0]) - 1}), frozenset({len(sources[1]) - 1})
-    joined = distractors.join(
+    sentence = distractors.join(
         translator, "0", (sources[0], end[0], [5, 6]), (sources[1], end[1], [7])
     )
-    sentence, seam = joined.sentence, joined.seam
+    seam = sentence.seam
     assert list(sentence.ids[: sentence.source]) == tokenizer("la maison oh non.")["input_ids"]
     assert sentence.ids[sentence.start :] == (5, 6, 7)
     assert seam == Seam(len(sources[0]) - 1, sentence.source, sentence.start + 2)
@@ -203,13 +208,13 @@ def test_contracted_words_have_the_same_tokens(translator):
     each = alignments.in_words(translator, "1", pair, ("fr", "en"))
     assert french.text == "Parler à l'ami"
     assert english.text == "Talk"
-    covered = [index for own in each.source for index in own]
-    assert sorted(covered) == list(range(each.sentence.source - 1))
+    covered = [index for own in each.source_tokens for index in own]
+    assert sorted(covered) == list(range(each.source - 1))
     au = alignments.in_words(
         translator, "1", AlignedPair(("à", "le", "chat"), ("cat",)), ("fr", "en")
     )
-    assert au.source[0] == au.source[1]
-    assert au.source_words(au.source[0]) == {0, 1}
+    assert au.source_tokens[0] == au.source_tokens[1]
+    assert au.source_words(au.source_tokens[0]) == {0, 1}
 
 
 def runs(experiment, settings, translator, out, progress=silent, overwrite=False):
@@ -274,7 +279,7 @@ def test_the_first_source_token_is_that_of_the_order(data, translator, tmp_path)
     pairs = read_folder(data / "alignments/en-fr-hansards", "hansards")
     went_on = 0
     for number, pair in enumerate(pairs, start=1):
-        each = alignments.in_words(translator, str(number), pair, ("fr", "en")).sentence
+        each = alignments.in_words(translator, str(number), pair, ("fr", "en"))
         for name, context in each.contexts.items():
             if (name, False, "greedy", SOURCE) not in lines:
                 continue
@@ -360,10 +365,10 @@ def test_the_command_reads_the_sentences_of_iwslt14(folder, tmp_path, capsys, mo
     [
         (["distractors", "--limit", "0"], "limit must be at least 1"),
         (["distractors", "--methods", "attention-rollout"], "unknown method 'attention-rollout'"),
-        (["distractors", "--format", "hansards"], "choose from tatoeba, iwslt14"),
+        (["distractors", "--format", "hansards"], "is not one of 'tatoeba', 'iwslt14'"),
         (["distractors", "--format", "iwslt14"], "give --data DIR"),
         (["distractors", "--data", "nowhere"], "cannot read nowhere/en-fr.tsv"),
-        (["alignments", "--format", "moses"], "unknown format 'moses'"),
+        (["alignments", "--format", "moses"], "'moses' is not one of 'hansards'"),
         (["alignments", "--format", "rwth"], "give --data DIR"),
         (["alignments", "--data", "nowhere"], "cannot read nowhere/en-fr.txt"),
     ],

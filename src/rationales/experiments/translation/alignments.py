@@ -74,22 +74,22 @@ class Settings(sentences.Settings):
 
 
 @dataclass(frozen=True)
-class Words(sentences.Example):
+class Words(Sentence):
     """A sentence, its gold links, and the tokens of each of its words.
 
     Two words that the text writes as one ("à le", "au") have the same tokens.
     """
 
     pair: AlignedPair
-    source: tuple[tuple[int, ...], ...]
+    source_tokens: tuple[tuple[int, ...], ...]
     """The tokens of each source word."""
-    target: tuple[tuple[int, ...], ...]
+    target_tokens: tuple[tuple[int, ...], ...]
     """The tokens of each target word, in the same index space."""
 
     def source_words(self, kept: Iterable[int]) -> set[int]:
         """The source words that tokens belong to."""
         tokens = set(kept)
-        return {word for word, own in enumerate(self.source) if not tokens.isdisjoint(own)}
+        return {word for word, own in enumerate(self.source_tokens) if not tokens.isdisjoint(own)}
 
 
 def run(
@@ -150,10 +150,10 @@ def in_words(
     sentence = sentences.encode_sentence(translator, id, source.text, target.text)
     free = [place for place in range(sentence.source) if place not in sentence.pinned]
     return Words(
-        sentence,
-        pair,
-        _tokens(translator, source, sentence, free),
-        _tokens(translator, target, sentence, sentence.targets),
+        **vars(sentence),
+        pair=pair,
+        source_tokens=_tokens(translator, source, sentence, free),
+        target_tokens=_tokens(translator, target, sentence, sentence.targets),
     )
 
 
@@ -182,10 +182,10 @@ def tabulate(
 
     def predicted(each: Words) -> list[int]:
         said = found.is_predicted(each)
-        return sorted({t for own in each.target if all(said[t] for t in own) for t in own})
+        return sorted({t for own in each.target_tokens if all(said[t] for t in own) for t in own})
 
     parts = {
-        "All target words": lambda each: each.sentence.targets,
+        "All target words": lambda each: each.targets,
         "Target words that the model predicts": predicted,
     }
     columns = [column for column in COLUMNS if paper_aer or column.key != "aer_paper"]
@@ -238,7 +238,7 @@ def rationale_words(
     def united(by_target: Mapping[int, set[int]]) -> dict[int, set[int]]:
         return {
             word: set().union(*(by_target[t] for t in own))
-            for word, own in enumerate(each.target)
+            for word, own in enumerate(each.target_tokens)
             if all(t in by_target for t in own)
         }
 
@@ -279,10 +279,10 @@ def _aligned(found: Rationales[Words], greedy: Compared) -> figures.Aligned:
 
     Of the sentences of a fair length and with clear links, the one with most targets predicted.
     """
-    fair = [each for each in found.examples if 6 <= len(each.pair.target) <= 14] or found.examples
+    fair = [each for each in found.sentences if 6 <= len(each.pair.target) <= 14] or found.sentences
     clear = [each for each in fair if 2 * len(each.pair.sure) > len(each.pair.possible)] or fair
-    shown = max(clear, key=lambda each: metrics.share(found.predicted[each.sentence.id]))
-    words, _ = rationale_words(found, shown, greedy, shown.sentence.targets)
+    shown = max(clear, key=lambda each: metrics.share(found.predicted[each.id]))
+    words, _ = rationale_words(found, shown, greedy, shown.targets)
     links = {(source, word) for word, sources in words.items() for source in sources}
     pair = shown.pair
     return figures.Aligned(pair.source, pair.target, links, pair.sure, pair.possible)

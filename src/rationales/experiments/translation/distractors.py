@@ -75,7 +75,7 @@ class Settings(sentences.Settings):
 
 
 @dataclass(frozen=True)
-class Concatenated(sentences.Example):
+class Concatenated(sentences.Sentence):
     """Two sentences put together, and where they meet."""
 
     seam: Seam
@@ -159,7 +159,8 @@ def join(
     whole = [*source[:meet], *own, *source[meet:]]
     moved = frozenset(place if place < meet else place + len(own) for place in pinned)
     found = sentences.join_ids(translator, id, whole, moved, [*translation, *continuation])
-    return Concatenated(found, Seam(meet, found.source, found.start + len(translation)))
+    seam = Seam(meet, found.source, found.start + len(translation))
+    return Concatenated(**vars(found), seam=seam)
 
 
 def tabulate(found: Rationales[Concatenated], settings: Settings) -> list[dict[str, Any]]:
@@ -169,7 +170,7 @@ def tabulate(found: Rationales[Concatenated], settings: Settings) -> list[dict[s
         return [t for t, said in found.is_predicted(pair).items() if said == predicted]
 
     parts = {
-        "All targets": lambda pair: pair.sentence.targets,
+        "All targets": lambda pair: pair.targets,
         "Targets that the concatenation still predicts": lambda pair: those(True, pair),
         "Targets that it no longer predicts": lambda pair: those(False, pair),
     }

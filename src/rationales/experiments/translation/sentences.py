@@ -59,18 +59,11 @@ class Settings(methods.Settings):
     format: str = ""
     """The format of the data."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.format not in self.formats:
-            raise RationalesError(
-                f"unknown format {self.format!r}: choose from {', '.join(self.formats)}"
-            )
-
     def home(self, folder: str | Path | None) -> Path:
         """The folder of the data: the given one, or that of the format in RATIONALES_DATA."""
         if folder is not None:
             return Path(folder).expanduser()
-        if (file := self.formats[self.format]) is None:
+        if (file := self.formats.get(self.format)) is None:
             raise RationalesError(
                 f"the format {self.format} needs the folder of its files: give --data DIR"
             )
@@ -134,14 +127,7 @@ def join_ids(
     return Sentence(id, (*source, *start, *translation), len(source), begins, always)
 
 
-@dataclass(frozen=True)
-class Example:
-    """A sentence with what an experiment knows of it."""
-
-    sentence: Sentence
-
-
-E = TypeVar("E", bound=Example)
+S = TypeVar("S", bound=Sentence)
 
 
 class Found(NamedTuple):
@@ -155,56 +141,51 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rationales(Generic[E]):
-    """The rationales of a run's examples, and which targets the model predicts."""
+class Rationales(Generic[S]):
+    """The rationales of a run's sentences, and which targets the model predicts."""
 
-    examples: Sequence[E]
+    sentences: Sequence[S]
     predicted: Mapping[str, Sequence[bool]]
     """For each sentence, whether each target is predicted from its whole context."""
     lines: Lines
 
-    def is_predicted(self, example: E) -> dict[int, bool]:
-        """Whether the model predicts each target of an example."""
-        sentence = example.sentence
+    def is_predicted(self, sentence: S) -> dict[int, bool]:
+        """Whether the model predicts each target of a sentence."""
         return dict(zip(sentence.targets, self.predicted[sentence.id], strict=True))
 
-    def each(self, example: E, method: Compared, targets: Sequence[int]) -> Iterator[Found]:
+    def each(self, sentence: S, method: Compared, targets: Sequence[int]) -> Iterator[Found]:
         """The rationales of these targets by a method."""
         for target in targets:
-            name = example.sentence.name(target)
-            context, line = example.sentence.contexts[name], self.lines[_key(name, method)]
+            name = sentence.name(target)
+            context, line = sentence.contexts[name], self.lines[_key(name, method)]
             kept = tuple(line["indices"]) if line["sufficient"] else context.everything
             yield Found(target, context, kept, line["sufficient"])
 
-    def first_source(self, example: E, method: Compared, target: int) -> int | None:
+    def first_source(self, sentence: S, method: Compared, target: int) -> int | None:
         """The first source token that a method adds; None for one without an order of its own."""
-        key = _key(example.sentence.name(target), method, SOURCE)
+        key = _key(sentence.name(target), method, SOURCE)
         if key not in self.lines:
             return None
         indices: list[int] = self.lines[key]["indices"]
-        return next(index for index in indices if index < example.sentence.source)
+        return next(index for index in indices if index < sentence.source)
 
     def tables(
         self,
         columns: Sequence[tables.Column],
         settings: Settings,
         paper: Paper,
-        measure: Callable[[Rationales[E], E, Compared, Sequence[int]], Mapping[str, Total]],
-        parts: Mapping[str, Callable[[E], Sequence[int]]],
+        measure: Callable[[Rationales[S], S, Compared, Sequence[int]], Mapping[str, Total]],
+        parts: Mapping[str, Callable[[S], Sequence[int]]],
     ) -> list[dict[str, Any]]:
         """A table for each title of ``parts``, over the targets that its function chooses.
 
-        An example without such targets is left out. All tables show the same form of each method.
+        A sentence without such targets is left out. All tables show the same form of each method.
         """
         made: list[dict[str, Any]] = []
         for title, choose in parts.items():
-            chosen = [(each, targets) for each in self.examples if (targets := choose(each))]
+            chosen = [(each, targets) for each in self.sentences if (targets := choose(each))]
             measured = {
-                method.name: [
-                    measure(self, each, method, targets)
-                    for each, targets in chosen
-                    if all(_key(each.sentence.name(t), method) in self.lines for t in targets)
-                ]
+                method.name: [measure(self, each, method, targets) for each, targets in chosen]
                 for method in settings.compared
             }
             table = tables.table(title, columns, measured, settings.compared, paper, settings.seed)
@@ -221,12 +202,12 @@ def _key(name: str, method: Compared, added: str | None = None) -> tuple[Any, ..
 def find_all(
     run: Run,
     translator: Translator,
-    examples: Sequence[E],
+    sentences: Sequence[S],
     methods: Sequence[Compared],
     progress: Progress,
     *,
     first_source: bool = False,
-) -> Rationales[E]:
+) -> Rationales[S]:
     """The rationales of all targets by all methods, from the folder or found now.
 
     With ``first_source``, also the source token that each method would add first.
@@ -235,7 +216,6 @@ def find_all(
     def about(each: Sentence) -> Line:
         return {"predicted": list(predictions(translator, each.contexts).values())}
 
-    sentences = [each.sentence for each in examples]
     known = list(example_lines(run, sentences, about, "predicting targets", progress))
     tasks = [Task(translator, method) for method in methods]
     if first_source:  # a method that starts from another one's rationales has no order of its own
@@ -244,12 +224,12 @@ def find_all(
     lines = run.lines(KEY)
     find_rationales(tasks, contexts, lines, progress, AT_ONCE)
     predicted = {line["example"]: line["predicted"] for line in known}
-    return Rationales(examples, predicted, lines)
+    return Rationales(sentences, predicted, lines)
 
 
 def finish(
     run: Run,
-    found: Rationales[E],
+    found: Rationales[S],
     more: Mapping[str, Any],
     report: Callable[[Mapping[str, Any]], str],
     columns: Sequence[str],
@@ -260,7 +240,7 @@ def finish(
     ``more`` are the experiment's own results, its tables among them.
     """
     results = run.known | {
-        "targets": sum(len(each.sentence.targets) for each in found.examples),
+        "targets": sum(len(each.targets) for each in found.sentences),
         "predicted": sum(map(sum, found.predicted.values())),
         **more,
     }
