@@ -27,7 +27,13 @@ from rationales.experiments.toys.majority_language import (
     line_logprobs,
     perplexity,
 )
-from rationales.experiments.toys.training import Schedule, Task, trained, untrained_gpt2
+from rationales.experiments.toys.training import (
+    ModelSettings,
+    Schedule,
+    Task,
+    trained,
+    untrained_gpt2,
+)
 from rationales.render import plots
 from rationales.runs import Progress
 from rationales.scoring.causal import CausalScorer
@@ -41,27 +47,20 @@ PAPER_PERPLEXITY = 1.8
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(ModelSettings):
     """The settings of a run; the defaults are the paper's but for the schedules."""
 
-    seed: int = 0
-    """Seed of everything that is random."""
+    heads: int = 2
+    width: int = 64
+    weight_dropout: float = 0.1
     bits: int = 17
     """Bits of a line, an odd number."""
     train_lines: int = 50_000
     """Lines to train on."""
     heldout_lines: int = 5_000
     """Lines for validation, and as many for the test."""
-    layers: int = 4
-    """Layers of the models."""
-    heads: int = 2
-    """Attention heads of a layer."""
-    width: int = 64
-    """Dimensions of the hidden states."""
     feed_forward: int = 256
     """Dimensions of the feed-forward layers."""
-    weight_dropout: float = 0.1
-    """Dropout after the embeddings and after each sublayer (fairseq's dropout)."""
     mixture: float = 0.5
     """In word dropout, the share of the lines with incomplete contexts."""
     subsets: int = 256
@@ -115,23 +114,15 @@ def _of_model(name: str, settings: Settings, folder: Run, progress: Progress) ->
 
 def _build(settings: Settings) -> PreTrainedModel:
     """The paper's transformer decoder, untrained."""
-    from transformers import GPT2Config
-
-    config = GPT2Config(
-        vocab_size=VOCABULARY,
-        n_positions=MajorityLanguage(settings.bits).predicted,
-        n_embd=settings.width,
-        n_layer=settings.layers,
-        n_head=settings.heads,
+    return untrained_gpt2(
+        settings,
+        VOCABULARY,
+        MajorityLanguage(settings.bits).predicted,
         n_inner=settings.feed_forward,
         activation_function="relu",
-        embd_pdrop=settings.weight_dropout,
-        resid_pdrop=settings.weight_dropout,
-        attn_pdrop=0.0,
         bos_token_id=BEGIN,
         eos_token_id=END,
     )
-    return untrained_gpt2(config, settings.seed)
 
 
 def measure(

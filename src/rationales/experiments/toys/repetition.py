@@ -25,7 +25,13 @@ from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.experiments.run import Run, open_run
 from rationales.experiments.tables import markdown_table
-from rationales.experiments.toys.training import Schedule, Task, trained, untrained_gpt2
+from rationales.experiments.toys.training import (
+    ModelSettings,
+    Schedule,
+    Task,
+    trained,
+    untrained_gpt2,
+)
 from rationales.models.files import save_model
 from rationales.render import plots
 from rationales.runs import PARTS, Progress
@@ -62,23 +68,13 @@ class FineTuning:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(ModelSettings):
     """The settings of a run, but for its text."""
 
-    seed: int = 0
-    """Seed of everything that is random."""
     vocabulary: int = 4000
     """Tokens of the vocabulary."""
     length: int = 64
     """Positions of the model, and tokens of a row."""
-    layers: int = 4
-    """Layers of the model."""
-    heads: int = 4
-    """Attention heads of a layer."""
-    width: int = 128
-    """Dimensions of the hidden states."""
-    weight_dropout: float = 0.0
-    """Dropout after the embeddings and after each sublayer."""
     training: Schedule = field(default_factory=lambda: Schedule(1500, 64, 2e-3, 200))
     """The training on complete contexts."""
     fine_tuning: FineTuning = field(default_factory=FineTuning)
@@ -194,22 +190,14 @@ def _models(
 
 def _build(settings: Settings, vocabulary: int) -> PreTrainedModel:
     """A small GPT-2, untrained."""
-    from transformers import GPT2Config
-
-    config = GPT2Config(
-        vocab_size=vocabulary,
-        n_positions=settings.length,
-        n_embd=settings.width,
-        n_layer=settings.layers,
-        n_head=settings.heads,
-        embd_pdrop=settings.weight_dropout,
-        resid_pdrop=settings.weight_dropout,
-        attn_pdrop=0.0,
+    return untrained_gpt2(
+        settings,
+        vocabulary,
+        settings.length,
         activation_function="gelu_pytorch_tanh",  # GPT-2's own formula, in one operation
         bos_token_id=0,
         eos_token_id=0,
     )
-    return untrained_gpt2(config, settings.seed)
 
 
 def _split(text: str) -> tuple[str, str]:

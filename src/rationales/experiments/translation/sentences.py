@@ -52,10 +52,7 @@ class Settings(methods.Settings):
     """Each format of data, and the file in RATIONALES_DATA that is read without ``--data``."""
 
     ig_steps: int = IG_STEPS
-    """Steps of integrated gradients."""
     max_size: int | None = 20
-    """Rationales of at most N tokens; 0: no limit. One that is not sufficient then counts as the
-    whole context."""
     format: str = ""
     """The format of the data."""
 
