@@ -174,30 +174,21 @@ def measure(
 def report(results: dict[str, Any]) -> str:
     """The table of the results, in Markdown, with the paper's row beside ours."""
     settings, models = results["settings"], results["models"]
+    optimum, zero = f"{results['optimum_perplexity']:.4f}", f"{0:.4f}"
     rows = [
-        [
-            model["label"],
-            f"{model['heldout_perplexity']:.4f}",
-            f"{model['perplexity_of_all_lines']:.4f}",
-            f"{results['paper_perplexity']:.1f}",
-            f"{model['calibration_error']:.4f}",
-            f"{model['marginal_error']:.4f}",
-            f"{model['training_seconds']:.0f}",
-        ]
+        {
+            "model": model["label"],
+            "held-out perplexity": f"{model['heldout_perplexity']:.4f}",
+            "perplexity of all lines": f"{model['perplexity_of_all_lines']:.4f}",
+            "paper": f"{results['paper_perplexity']:.1f}",
+            "calibration error": f"{model['calibration_error']:.4f}",
+            "marginal error": f"{model['marginal_error']:.4f}",
+            "training, s": f"{model['training_seconds']:.0f}",
+        }
         for model in models.values()
     ]
-    rows.append(
-        ["optimum", *[f"{results['optimum_perplexity']:.4f}"] * 2, "", f"{0:.4f}", f"{0:.4f}", ""]
-    )
-    columns = [
-        "model",
-        "held-out perplexity",
-        "perplexity of all lines",
-        "paper",
-        "calibration error",
-        "marginal error",
-        "training, s",
-    ]
+    cells = [[*row.values()] for row in rows]
+    cells.append(["optimum", optimum, optimum, "", zero, zero, ""])
     sizes = range(settings["bits"] + 1)
     by_size = [
         [f"{model['label']}, {what}", *(f"{model[f'{what}_error_by_size'][k]:.3f}" for k in sizes)]
@@ -208,7 +199,7 @@ def report(results: dict[str, Any]) -> str:
 
 `rationales experiment majority --seed {settings["seed"]} --out DIR`
 
-{markdown_table(columns, rows)}
+{markdown_table([*rows[0]], cells)}
 
 - Lines of {settings["bits"]} random bits, `=`, the majority and an end; perplexity over these
   {settings["bits"] + 3} tokens, given complete contexts, on {settings["heldout_lines"]:,} test

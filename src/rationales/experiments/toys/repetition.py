@@ -269,33 +269,23 @@ def report(results: dict[str, Any]) -> str:
     word, length = results["word"].strip(), settings["length"]
     before, after = models["before"], models["after"]
     rows = [
-        [
-            model["label"],
-            f"{model['repeats'][0]:.5f}",
-            f"{model['mean_from_2']:.5f}",
-            f"{max(model['repeats'][1:]):.5f}",
-            f"{model['argmax_from_2']:.0%}",
-            f"{model['heldout_perplexity']:.2f}",
-            f"{results['paper_perplexity'][name]:.1f}",
-            f"{model['training_seconds']:.0f}",
-        ]
+        {
+            "model": model["label"],
+            "t = 1": f"{model['repeats'][0]:.5f}",
+            f"mean of t = 2 … {length}": f"{model['mean_from_2']:.5f}",
+            "highest of these": f"{max(model['repeats'][1:]):.5f}",
+            f"“{word}” is the argmax": f"{model['argmax_from_2']:.0%}",
+            "held-out perplexity": f"{model['heldout_perplexity']:.2f}",
+            "paper (GPT-2 Large)": f"{results['paper_perplexity'][name]:.1f}",
+            "training, s": f"{model['training_seconds']:.0f}",
+        }
         for name, model in models.items()
-    ]
-    columns = [
-        "model",
-        "t = 1",
-        f"mean of t = 2 … {length}",
-        "highest of these",
-        f"“{word}” is the argmax",
-        "held-out perplexity",
-        "paper (GPT-2 Large)",
-        "training, s",
     ]
     return f"""# f("{word}" | "{word}" alone at position t), before and after fine-tuning
 
 `rationales experiment the --seed {settings["seed"]} --out DIR`
 
-{markdown_table(columns, rows)}
+{markdown_table([*rows[0]], [[*row.values()] for row in rows])}
 
 The mean over positions 2 … {length} falls by a factor of
 {before["mean_from_2"] / after["mean_from_2"]:.1f}.
