@@ -12,12 +12,12 @@ import pytest
 import torch
 import typer
 
+from progresses import dies_when, silent
 from rationales.cli import experiment as commands
 from rationales.compat.rows import generator
 from rationales.compat.subsets import mixture, uniform
 from rationales.data import data_file
 from rationales.errors import MissingExtraError, RationalesError
-from rationales.experiments.folder import ExperimentFolder
 from rationales.experiments.toys import majority
 from rationales.experiments.toys.majority_language import (
     BEGIN,
@@ -32,6 +32,7 @@ from rationales.experiments.toys.majority_language import (
     perplexity,
 )
 from rationales.experiments.toys.training import Schedule, Task, trained
+from rationales.runs import RunFolder
 from rationales.scoring.causal import CausalScorer
 
 SCHEDULE = Schedule(steps=6, batch=8, learning_rate=1e-2, warmup=2, checkpoint_every=2)
@@ -46,10 +47,6 @@ TOY = majority.Settings(
     standard=SCHEDULE,
     word_dropout=SCHEDULE,
 )
-
-
-def silent(what, done, total, note):
-    """A progress that nobody watches."""
 
 
 def tiny_model(bits: int = 5):
@@ -184,19 +181,12 @@ def test_training_learns_and_goes_on_exactly_after_a_kill(tmp_path):
     task = Task("x", rows, seed=0, draw=mixture(uniform, 0.5, pinned=1))
     schedule = replace(SCHEDULE, steps=30)
 
-    def stops_at(step):
-        def progress(what, done, total, note):
-            if done == step:
-                raise KeyboardInterrupt
-
-        return progress
-
     unbroken, broken = tiny_model(), tiny_model()
-    trained(unbroken, task, schedule, ExperimentFolder(tmp_path / "a"), silent)
-    folder = ExperimentFolder(tmp_path / "b")
+    trained(unbroken, task, schedule, RunFolder(tmp_path / "a", "x"), silent)
+    folder = RunFolder(tmp_path / "b", "x")
     for step in (5, 8):
         with pytest.raises(KeyboardInterrupt):
-            trained(tiny_model(), task, schedule, folder, stops_at(step))
+            trained(tiny_model(), task, schedule, folder, dies_when("training", step))
     trained(broken, task, schedule, folder, silent)
     for weight, same in zip(unbroken.parameters(), broken.parameters(), strict=True):
         assert torch.equal(weight, same)
@@ -206,7 +196,7 @@ def test_training_learns_and_goes_on_exactly_after_a_kill(tmp_path):
     assert learned < untrained - 0.5
     # A finished training is loaded, not repeated.
     loaded = tiny_model()
-    trained(loaded, task, schedule, folder, stops_at(1))
+    trained(loaded, task, schedule, folder, dies_when("training"))
     torch.testing.assert_close(list(loaded.parameters()), list(unbroken.parameters()))
     assert [path.name for path in folder.parts.iterdir()] == ["x.safetensors"]
 
@@ -216,7 +206,7 @@ def test_a_toy_run_writes_everything_and_a_restart_ends_with_the_same_table(tmp_
     results = majority.run(out, TOY, overwrite=False, progress=silent)
     files = {path.name for path in out.iterdir()}
     assert files == {
-        "settings.json", "results.json", "table.md", "majority.png", "majority.svg", "parts",
+        ".lock", "run.json", "results.json", "table.md", "majority.png", "majority.svg", "parts",
     }  # fmt: skip
     assert (out / "majority.png").read_bytes().startswith(b"\x89PNG")
     svg = (out / "majority.svg").read_text(encoding="utf-8")
@@ -233,64 +223,12 @@ def test_a_toy_run_writes_everything_and_a_restart_ends_with_the_same_table(tmp_
     assert "| word dropout 0.5 |" in (out / "table.md").read_text(encoding="utf-8")
 
     broken = tmp_path / "broken"
-
-    def dies(what, done, total, note):
-        if what == "measuring subsets" and done == 3:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        majority.run(broken, TOY, overwrite=False, progress=dies)
+        majority.run(broken, TOY, overwrite=False, progress=dies_when("measuring subsets", 3))
     again = majority.run(broken, TOY, overwrite=False, progress=silent)
     for model in (*results["models"].values(), *again["models"].values()):
         model.pop("training_seconds")
     assert again == results
-
-
-def test_a_folder_of_other_settings_is_refused_unless_overwritten(tmp_path):
-    folder = ExperimentFolder(tmp_path / "run")
-    with folder.opened({"experiment": "x", "seed": 0}):
-        folder.part("a", lambda: {"value": 1})
-    with folder.opened({"experiment": "x", "seed": 0}):
-        assert folder.part("a", lambda: {"value": 2}) == {"value": 1}
-    with (
-        pytest.raises(RationalesError, match=r"its seed is 0, not 1.*--overwrite"),
-        folder.opened({"experiment": "x", "seed": 1}),
-    ):
-        pass
-    with folder.opened({"experiment": "x", "seed": 1}, overwrite=True):
-        assert folder.part("a", lambda: {"value": 2}) == {"value": 2}
-    with (
-        pytest.raises(RationalesError, match="a run of x"),
-        folder.opened({"experiment": "y"}, overwrite=True),
-    ):
-        pass
-
-
-def test_a_folder_with_other_files_and_one_in_use_are_refused(tmp_path):
-    (tmp_path / "thesis.txt").write_text("mine")
-    with (
-        pytest.raises(RationalesError, match="other files"),
-        ExperimentFolder(tmp_path).opened({"experiment": "x"}, overwrite=True),
-    ):
-        pass
-    assert (tmp_path / "thesis.txt").read_text() == "mine"
-    folder = ExperimentFolder(tmp_path / "run")
-    with (
-        folder.opened({"experiment": "x"}),
-        pytest.raises(RationalesError, match="another process"),
-        ExperimentFolder(folder.path).opened({"experiment": "x"}),
-    ):
-        pass
-
-
-def test_a_part_that_fails_is_not_kept(tmp_path):
-    folder = ExperimentFolder(tmp_path / "run")
-    with folder.opened({"experiment": "x"}):
-        with pytest.raises(RationalesError, match="No space left"), folder.writing("a.txt"):
-            raise OSError(28, "No space left on device")
-        assert [path.name for path in folder.path.iterdir() if path.name != "run.lock"] == [
-            "settings.json"
-        ]
 
 
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
@@ -308,7 +246,12 @@ def test_without_matplotlib_the_extra_is_named_before_anything_is_trained(tmp_pa
 
 
 def test_the_command_prints_the_table(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(majority, "Settings", lambda seed: replace(TOY, seed=seed))
+    run = majority.run
+
+    def toy(settings, **rest):
+        return run(settings=replace(TOY, seed=settings.seed), **rest)
+
+    monkeypatch.setattr(majority, "run", toy)
     app = typer.main.get_command(commands.app)
     app(["majority", "--out", str(tmp_path / "run"), "--seed", "4"], standalone_mode=False)
     captured = capsys.readouterr()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
@@ -20,11 +20,26 @@ from rationales.compat.inputs import MaskedPass
 from rationales.compat.rows import Rows, generator
 from rationales.compat.subsets import Distribution
 from rationales.compat.trainer import Objective, SubsetTrainer, training_arguments
-from rationales.experiments.folder import ExperimentFolder
-from rationales.runs import PARTS, Progress
+from rationales.runs import PARTS, Progress, RunFolder
 
 if TYPE_CHECKING:
-    from transformers import GPT2Config, PreTrainedModel
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The seed and the architecture of a small GPT-2."""
+
+    seed: int = 0
+    """Seed of everything that is random."""
+    layers: int = 4
+    """Layers of the model."""
+    heads: int = 4
+    """Attention heads of a layer."""
+    width: int = 128
+    """Dimensions of the hidden states."""
+    weight_dropout: float = 0.0
+    """Dropout after the embeddings and after each sublayer."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +83,7 @@ def trained(
     model: PreTrainedModel,
     task: Task,
     schedule: Schedule,
-    folder: ExperimentFolder,
+    folder: RunFolder,
     progress: Progress,
 ) -> float:
     """The seconds that the training took; the model is then trained, now or in an earlier run."""
@@ -114,12 +129,28 @@ def trained(
     return round(trainer.seconds, 1)
 
 
-def untrained_gpt2(config: GPT2Config, seed: int) -> PreTrainedModel:
-    """A GPT-2 of this configuration; its weights are a function of the seed."""
-    from transformers import GPT2LMHeadModel
+def untrained_gpt2(
+    settings: ModelSettings, vocabulary: int, positions: int, **more: Any
+) -> PreTrainedModel:
+    """A GPT-2 of these settings; its weights are a function of the seed.
 
+    ``more`` goes to its configuration.
+    """
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=vocabulary,
+        n_positions=positions,
+        n_embd=settings.width,
+        n_layer=settings.layers,
+        n_head=settings.heads,
+        embd_pdrop=settings.weight_dropout,
+        resid_pdrop=settings.weight_dropout,
+        attn_pdrop=0.0,
+        **more,
+    )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(generator(seed, "weights", 0).initial_seed())
+        torch.manual_seed(generator(settings.seed, "weights", 0).initial_seed())
         model: PreTrainedModel = GPT2LMHeadModel(config)  # type: ignore[no-untyped-call]
     model.train(False)
     return model
