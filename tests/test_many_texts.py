@@ -184,7 +184,7 @@ GOOD = b'{"text": "the dog sat", "id": "good", "target": "last"}'
 
 def failure_schema() -> dict:
     schema = json.loads(resources.files("rationales").joinpath("schema.json").read_text())
-    return {"$ref": "#/$defs/failure", "$defs": schema["$defs"]}
+    return {"$ref": "#/$defs/Failure", "$defs": schema["$defs"]}
 
 
 def test_every_line_gets_an_answer_in_order(run, tmp_path):
