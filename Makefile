@@ -1,5 +1,6 @@
 # make demo   set up, get the default model, explain a sentence
 # make test   set up, then run everything that CI runs
+# make wheel  build the wheel and try it in an empty environment
 # make bench  measure the searches against the published algorithm (hours; goes on where it stopped)
 
 PYTHON ?= python3
@@ -7,21 +8,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# OpenMP threads that spin while they wait make two busy cores many times slower than one.
-export OMP_WAIT_POLICY ?= PASSIVE
+# OpenMP threads that spin for long while they wait slow down busy cores; threads that sleep at once slow down
+# every pass on quiet ones. A short spin is right for both.
+export GOMP_SPINCOUNT ?= 2000
 
-.PHONY: demo test check bench format setup setup-dev model clean
+.PHONY: demo test check wheel bench format setup setup-dev model clean
 
 demo: model
 	$(BIN)/rationales explain "The Supreme Court on Tuesday"
 
-test: setup-dev model check
+test: setup-dev model check wheel
 
 check:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2
+
+wheel: setup
+	.ci/wheel
 
 bench: model
 	$(BIN)/python benchmarks/bench.py --out docs/results/bench
@@ -33,8 +38,8 @@ format:
 setup: $(VENV)/installed
 setup-dev: $(VENV)/installed-dev
 
-# torch goes first, pinned, so that nothing else chooses a build of it.
-$(VENV)/installed: pyproject.toml constraints.txt
+# torch goes first, pinned, so that nothing else chooses a build of it. The version is in __init__.py.
+$(VENV)/installed: pyproject.toml constraints.txt src/rationales/__init__.py
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -q -c constraints.txt torch
 	$(PIP) install -q -c constraints.txt -e .

@@ -38,8 +38,8 @@ from table import write_tables
 import rationales
 from rationales.context import causal_context
 from rationales.errors import RationalesError
-from rationales.jobs import Request
 from rationales.models import model_path
+from rationales.requests import Request
 from rationales.search.driver import run
 from rationales.search.ordered import ordered
 

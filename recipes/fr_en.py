@@ -59,7 +59,7 @@ LONGEST = 128
 MOST_BYTES = 20_000_000
 """The size of a packaged model at most."""
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 Out = Annotated[Path, typer.Option(metavar="DIR", help="The folder of the run and its model.")]
 Model = Annotated[Path, typer.Option(metavar="DIR", help="The folder of a trained model.")]
@@ -92,10 +92,14 @@ def train(
 ) -> None:
     """Train a model from scratch, and measure its BLEU."""
     file = pairs or data_file(data.PAIRS)
-    settings = _settings(context) | {"vocabulary": VOCABULARY, "architecture": ARCHITECTURE}
-    known = {"settings": settings, "data": {"name": file.name, "sha256": sha256(file)}}
-    checkpoint = begin(out, known)
+    command, settings = options_of(context)
+    known = {
+        "command": command,
+        "settings": settings | {"vocabulary": VOCABULARY, "architecture": ARCHITECTURE},
+        "data": {"name": file.name, "sha256": sha256(file)},
+    }
     parts = data.split(data.read_pairs(file), seed, held_out)
+    checkpoint = begin(out, known)
     texts = (side for pair in parts.train for side in (pair.french, pair.english))
     tokenizer = build_tokenizer(texts, VOCABULARY, ARCHITECTURE["max_position_embeddings"])
     model = build_model(tokenizer, seed, **ARCHITECTURE)
@@ -119,18 +123,20 @@ def tune(
     """Fine-tune a trained model for compatibility; BLEU before and after."""
     file, dropout = pairs or data_file(data.PAIRS), WordDropout()
     trained = data.read_record(model, file)
+    command, settings = options_of(context)
     known = {
+        "command": command,
         "base": {"name": model.resolve().name, "sha256": sha256(model / "model.safetensors")},
-        "settings": _settings(context) | {"dropout": asdict(dropout)},
+        "settings": settings | {"dropout": asdict(dropout)},
         "data": trained["data"],
         "bleu_before": trained["bleu"],
         "trained": trained,
     }
-    checkpoint = begin(out, known)
     parts = data.split(data.read_pairs(file), *data.split_of(trained))
     network, tokenizer = load(model)
     check_seq2seq(network)
-    trainer = PairTrainer(out, network, tokenizer, known["settings"], parts, dropout)
+    checkpoint = begin(out, known)
+    trainer = PairTrainer(out, network, tokenizer, settings, parts, dropout)
     finish(out, known, trainer, checkpoint)
 
 
@@ -150,11 +156,20 @@ def export(out: Out, model: Model) -> None:
         raise RationalesError(f"a packaged model has at most {limit}: train a smaller one")
 
 
-def _settings(context: typer.Context) -> dict[str, Any]:
-    """The options that determine the weights, with their values."""
-    places = ("out", "model", "pairs")
-    settings = {name: value for name, value in context.params.items() if name not in places}
-    return settings | {"minutes": None} if settings["steps"] else settings
+def options_of(context: typer.Context) -> tuple[str, dict[str, Any]]:
+    """The command line with names instead of paths, and the options that determine the weights."""
+    paths = ("out", "model", "pairs")
+    names = [each.name for each in context.command.params if each.name in context.params]
+    settings = {name: context.params[name] for name in names if name not in paths}
+    if settings["steps"]:
+        settings["minutes"] = None
+    words = [f"python recipes/fr_en.py {context.info_name}"]
+    words += [f"--{name} {name.upper()}" for name in paths if context.params.get(name)]
+    for name, value in settings.items():
+        if value is not None and value is not False:
+            flag = f"--{name.replace('_', '-')}"
+            words.append(flag if value is True else f"{flag} {value}")
+    return " ".join(words), settings
 
 
 def begin(out: Path, known: dict[str, Any]) -> str | None:
@@ -178,7 +193,6 @@ def finish(out: Path, known: dict[str, Any], trainer: PairTrainer, checkpoint: s
     state, model = trainer.state, trainer.model
     losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
     record = {
-        "command": " ".join(["python recipes/fr_en.py", *sys.argv[1:]]),
         **known,
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "steps": state.global_step,
@@ -226,6 +240,10 @@ class Pace(transformers.TrainerCallback):
         # The order of the pairs depends on the epoch alone: a resumed run sees the rest of them.
         torch.manual_seed(1_000_000 * self.seed + int(state.epoch or 0))
 
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        if not math.isfinite(loss := (logs or {}).get("loss", 0.0)):
+            raise RationalesError(f"the loss is {loss}: give a lower --learning-rate")
+
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.began = time.monotonic()
 
@@ -267,6 +285,7 @@ class PairTrainer(transformers.Seq2SeqTrainer):
                 eval_strategy="steps",
                 eval_steps=VALIDATE_EVERY,
                 logging_steps=100,
+                logging_nan_inf_filter=False,
                 save_steps=CHECKPOINT_EVERY,
                 save_total_limit=1,
                 report_to=[],

@@ -78,4 +78,4 @@ def find(problem: Problem, search: Search) -> tuple[Rationale, list[frozenset[in
     """The rationale that a search finds, and the sets it asked for on the way."""
     scorer = TableScorer(problem.table)
     [(_, rationale)] = run([(0, problem.context, search)], scorer)
-    return rationale, scorer.asked
+    return rationale, scorer.scored

@@ -13,8 +13,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rationales import METHODS, BlackBoxScorer, Context, Explainer, RationalesError, Score
-from rationales.methods import SEARCHES
-from rationales.ranking import BLACK_BOX_RANKERS, RandomOrder, order
+from rationales.methods import CONTROLS, SEARCHES
+from rationales.ranking import RandomOrder, order
 
 Asked = list[tuple[list[tuple[list[int], list[int]]], int]]
 
@@ -257,7 +257,7 @@ def test_a_black_box_explains(method: str, indices: tuple[int, ...]) -> None:
 def test_a_black_box_explains_in_random_order(seed: int) -> None:
     [rationale] = explainer().explain(TEXT, continuation=" Paris", method="random", seed=seed)
     context = Context(ids=(0, 1, 2, 3, 4), target_id=PARIS, required=(4,))
-    shuffled = [index for (index,) in order(context, RandomOrder(seed).rank(context))]
+    shuffled = [index for (index,) in order(context, *RandomOrder(seed).rank([context]))]
     enough = next(n for n in range(5) if {1, 3} <= set(shuffled[:n]))
     assert rationale.indices == (4, *shuffled[:enough])
     assert rationale.sufficient
@@ -286,7 +286,7 @@ def test_a_black_box_sees_the_kept_tokens_where_they_were() -> None:
     assert {target for _, target in asked} == {PARIS}
 
 
-@pytest.mark.parametrize("method", sorted({*METHODS} - {*SEARCHES, *BLACK_BOX_RANKERS}))
+@pytest.mark.parametrize("method", sorted({*METHODS} - {*SEARCHES, *CONTROLS}))
 def test_methods_that_look_inside_are_refused_in_one_line(method: str) -> None:
     with pytest.raises(RationalesError, match=f"^{method} looks inside the model; ") as error:
         explainer().explain(TEXT, continuation=" Paris", method=method)

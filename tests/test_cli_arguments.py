@@ -12,7 +12,7 @@ import typer
 from annotated_types import Ge
 from typer.testing import CliRunner
 
-from rationales.cli.arguments import command, field_docs
+from rationales.cli.command import command, field_docs
 
 _PANEL = typer.Option(rich_help_panel="A panel")
 

@@ -24,7 +24,7 @@ from rationales import cli
 from rationales.cli import compat as compat_commands
 from rationales.compat import train as training
 from rationales.compat import trainer as trainers
-from rationales.compat.adapter import fingerprint, load_adapter
+from rationales.compat.adapter import load_adapter
 from rationales.compat.inputs import MaskedPass
 from rationales.compat.losses import data_loss, distill_loss, row_weights
 from rationales.compat.options import TrainOptions
@@ -34,6 +34,7 @@ from rationales.compat.subsets import DISTRIBUTIONS, mixture, uniform_length
 from rationales.compat.text import pack, read_text
 from rationales.compat.trainer import SubsetTrainer, training_arguments
 from rationales.errors import RationalesError, RationalesWarning
+from rationales.models import fingerprint
 
 from tiny_models import build
 

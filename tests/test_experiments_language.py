@@ -266,7 +266,7 @@ def test_lambada_runs_dies_and_goes_on_and_is_in_the_report(data, tiny_explainer
     }
     assert all(row["examples"] == 3 for row in first)
     text = (out / "table.md").read_text(encoding="utf-8")
-    assert "one annotation a passage" in text
+    assert "annotation a passage" in text
     assert "Passages that the model predicts" in text
     assert "Last words of a single token" in text
     passage = "The law of the land"

@@ -237,7 +237,7 @@ def test_the_command_line_ends_with_a_code_and_no_traceback(
     many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rationales.explainer.load", lambda *_, **__: tiny())
+    monkeypatch.setattr("rationales.loading.load", lambda *_, **__: tiny())
     codes: dict[int, int] = {}
 
     @try_many(60 * many)

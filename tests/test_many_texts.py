@@ -61,9 +61,9 @@ def test_of_300_equal_texts_the_first_is_answered_early(tiny_tokenizer):
             begun.append(number)
             yield Request(f"{TEXT} {number % 10} cat", Options(target="last"), number)
 
-    at = [(a.id, scorer.asked, len(begun)) for a in explainer.explain_all(requests())]
+    at = [(a.id, scorer.scored, len(begun)) for a in explainer.explain_all(requests())]
     assert [id for id, _, _ in at] == list(range(300))
-    assert at[0][1] <= 0.05 * scorer.asked
+    assert at[0][1] <= 0.05 * scorer.scored
     assert at[0][2] <= 0.05 * 300
 
 
@@ -111,9 +111,12 @@ def test_the_errors_of_a_ranker_are_those_of_its_text(tiny_explainer, monkeypatc
         def __init__(self, ranker):
             self.ranker = ranker
 
-        def rank(self, context):
-            importances = self.ranker.rank(context)
-            return importances if len(context.ids) < 6 else [float("nan")] * len(importances)
+        def rank(self, contexts):
+            nan = float("nan")
+            return [
+                found if len(found) < 6 else [nan] * len(found)
+                for found in self.ranker.rank(contexts)
+            ]
 
     monkeypatch.setattr(
         "rationales.ranking.make_ranker", lambda *given, **more: Failing(make(*given, **more))

@@ -28,12 +28,18 @@ from transformers import (
     T5Config,
 )
 
-from rationales import models
 from rationales.errors import RationalesError
+from rationales.models import (
+    DEFAULT_TRANSLATOR,
+    list_models,
+    load_model,
+    loading,
+    model_path,
+    packaged_translator,
+    quietly,
+)
 from rationales.models import default as default_model
-from rationales.models import files as model_files
 from rationales.models import hub as hub_module
-from rationales.models import list_models, load_model, model_path
 
 WORDS = ["<unk>", "the", "cat", "sat", "on", "a", "mat", "and", "then", "it", "slept", "."]
 NOWHERE = "http://127.0.0.1:9"
@@ -56,7 +62,7 @@ def saved(tmp_path_factory) -> Path:
     """A whole model in a folder."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("saved")
-    with model_files.quietly():
+    with quietly():
         LlamaForCausalLM(tiny_config()).save_pretrained(folder)
         tiny_tokenizer().save_pretrained(folder)
     return folder
@@ -78,11 +84,11 @@ def hub_cache(tmp_path, monkeypatch) -> Path:
     return tmp_path / "hub"
 
 
-def put_in_cache(cache: Path, name: str, source: Path) -> Path:
+def put_in_cache(cache: Path, name: str, source: Path, revision: str = "main") -> Path:
     """The folder in the hub's cache that now holds the files of ``source``."""
     repo = cache / f"models--{name.replace('/', '--')}"
     (repo / "refs").mkdir(parents=True)
-    (repo / "refs" / "main").write_text("abc")
+    (repo / "refs" / revision).write_text("abc")
     return Path(shutil.copytree(source, repo / "snapshots" / "abc"))
 
 
@@ -90,10 +96,10 @@ def complaint(name, **options) -> str:
     """The one line with which a model is refused."""
     with pytest.raises(RationalesError) as caught:
         load_model(str(name), **options)
-    message = str(caught.value)
+    message = str(caught.value).replace(str(name), "IT")
     assert "\n" not in message
-    assert len(message) < 300
-    return message.replace(str(name), "IT")
+    assert len(message) < 250
+    return message
 
 
 def edit(folder: Path, **changes) -> None:
@@ -112,7 +118,7 @@ def pickled(folder: Path) -> None:
 
 def test_a_folder_loads_ready_to_score_and_in_silence(folder, capfd):
     loaded = load_model(str(folder))
-    assert loaded.name == str(folder)
+    assert (loaded.name, loaded.folder) == (str(folder), folder)
     assert loaded.model.dtype == torch.float32
     assert not loaded.model.training
     assert not any(weight.requires_grad for weight in loaded.model.parameters())
@@ -121,42 +127,50 @@ def test_a_folder_loads_ready_to_score_and_in_silence(folder, capfd):
 
 
 def test_the_weights_are_those_of_the_file(folder):
-    with model_files.quietly():
+    with quietly():
         same = LlamaForCausalLM.from_pretrained(folder)
     loaded = load_model(str(folder)).model
     ids = torch.tensor([[1, 2, 3]])
     assert torch.equal(same(ids).logits, loaded(ids).logits)
 
 
+def test_a_folder_that_is_called_like_the_packaged_model_is_itself(folder, monkeypatch):
+    folder.rename(folder.parent / DEFAULT_TRANSLATOR)
+    monkeypatch.chdir(folder.parent)
+    loaded = load_model(DEFAULT_TRANSLATOR)
+    assert loaded.folder == Path(DEFAULT_TRANSLATOR)
+    assert loaded.folder.resolve() != packaged_translator()
+
+
 @pytest.mark.parametrize("alias", [None, "default", " SmolLM2-135M-Instruct"])
 def test_the_default_model_has_names(saved, monkeypatch, alias):
-    monkeypatch.setattr(default_model, "ensure", lambda progress: saved)
+    monkeypatch.setattr(default_model, "get", lambda **_: saved)
     assert load_model(alias).name == default_model.DEFAULT_LABEL
 
 
 def test_a_processor_that_would_kill_the_process_is_found_out(folder, monkeypatch):
     died = subprocess.CompletedProcess([], returncode=-4)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: died)
-    with pytest.raises(RationalesError, match="take float32") as caught:
+    with pytest.raises(RationalesError, match="use float32") as caught:
         load_model(str(folder), dtype="bfloat16")
     assert "\n" not in str(caught.value)
 
 
 def test_tied_weights_are_not_missing(folder):
-    with model_files.quietly():
+    with quietly():
         LlamaForCausalLM(tiny_config(tie_word_embeddings=True)).save_pretrained(folder)
     assert load_model(str(folder)).model.lm_head.weight is not None
 
 
 def test_a_bare_model_with_tied_weights_loads(folder):
     config = GPT2Config(vocab_size=len(WORDS), n_embd=16, n_layer=1, n_head=2, n_positions=16)
-    with model_files.quietly():
+    with quietly():
         GPT2Model(config).save_pretrained(folder)
     assert type(load_model(str(folder)).model).__name__ == "GPT2LMHeadModel"
 
 
 def test_shards_load(folder):
-    with model_files.quietly():
+    with quietly():
         LlamaForCausalLM(tiny_config()).save_pretrained(folder, max_shard_size="8KB")
     (folder / "model.safetensors").unlink(missing_ok=True)
     shards = sorted(folder.glob("model-*.safetensors"))
@@ -173,10 +187,10 @@ def test_pickles_load_only_when_allowed(folder):
 
 
 def test_dtype_and_device(folder, monkeypatch):
-    with model_files.quietly():
+    with quietly():
         LlamaForCausalLM(tiny_config(dtype=torch.bfloat16)).bfloat16().save_pretrained(folder)
     assert load_model(str(folder), device="cpu").model.dtype == torch.float32
-    monkeypatch.setattr(models, "check_bfloat16", lambda: None)  # nothing is multiplied here
+    monkeypatch.setattr(loading, "check_bfloat16", lambda: None)  # nothing is multiplied here
     assert load_model(str(folder), device="cpu", dtype="auto").model.dtype == torch.bfloat16
     assert load_model(str(folder), device="cpu", dtype="float16").model.dtype == torch.float16
     assert complaint(folder, dtype="int4") == (
@@ -227,6 +241,7 @@ def test_a_gguf_file_loads(tmp_path, capfd):
     writer.close()
 
     loaded = load_model(str(file))
+    assert loaded.folder is None
     assert loaded.model.dtype == torch.float32
     assert torch.equal(loaded.model.lm_head.weight, model.lm_head.weight)
     assert loaded.tokenizer.tokenize("ab12") == ["ab", "1", "2"]  # digits apart: pre is smollm
@@ -270,7 +285,7 @@ def make_it_bert(folder):
         num_attention_heads=1,
         intermediate_size=8,
     )
-    with model_files.quietly():
+    with quietly():
         BertForMaskedLM(config).save_pretrained(folder)
 
 
@@ -279,25 +294,40 @@ def give_it_another_tokenizer(folder):
 
 
 def ask_for_code(folder):
-    edit(folder, model_type="own", auto_map={"AutoModelForCausalLM": "own.Own"})
+    edit(folder, model_type="own", auto_map={"AutoConfig": "own.Config"})
 
 
 REFUSED = [
     (drop("config.json"), "IT has no config.json: give the folder"),
     (drop("model.safetensors"), "IT has no weights (model.safetensors): give the folder"),
     (drop("tokenizer.json"), "IT has no tokenizer files (tokenizer.json): save"),
-    (write("model.safetensors", b"\xff" * 64), "the weights of IT are damaged"),
-    (write("model.safetensors", b""), "the weights of IT are damaged"),
-    (cut_the_weights, "the weights of IT are damaged"),
-    (write("config.json", b"{"), "the config.json of IT is damaged"),
-    (write("config.json", b"{}"), "the config.json of IT is damaged or names no model_type"),
-    (write("config.json", b"[]"), "the config.json of IT is damaged"),
-    (write("tokenizer.json", b"{"), "the tokenizer of IT cannot be read"),
-    (lambda f: edit(f, model_type="own"), "IT has the model type 'own', which transformers "),
-    (ask_for_code, "IT needs Python code from its own repository (trust_remote_code), which is"),
-    (make_it_t5, "IT is an encoder–decoder; explain takes causal language models"),
-    (make_it_bert, "IT is a BertForMaskedLM; explain takes causal language models"),
-    (lambda f: edit(f, model_type="vit", architectures=None), "IT is a vit; explain takes causal"),
+    (
+        write("model.safetensors", b"\xff" * 64),
+        "the weights of IT cannot be loaded (Error while des",
+    ),
+    (write("model.safetensors", b""), "the weights of IT cannot be loaded (Error while deserial"),
+    (cut_the_weights, "the weights of IT cannot be loaded (Error while deserializing header"),
+    (
+        write("config.json", b"{"),
+        "the config.json of IT cannot be loaded (It looks like the config",
+    ),
+    (write("config.json", b"{}"), "the config.json of IT cannot be loaded (Unrecognized model in"),
+    (write("config.json", b"[]"), "the config.json of IT cannot be loaded ("),
+    (write("tokenizer.json", b"{"), "the tokenizer of IT cannot be loaded ("),
+    (
+        lambda f: edit(f, model_type="own"),
+        "has model type `own` but Transformers does not recognize",
+    ),
+    (
+        ask_for_code,
+        "contains custom code which must be executed to correctly load the model): fetch it",
+    ),
+    (
+        make_it_t5,
+        "IT is an encoder–decoder (t5), not a causal language model: `rationales translate`",
+    ),
+    (make_it_bert, "IT is a BertForMaskedLM, not a causal language model: use another model"),
+    (lambda f: edit(f, model_type="vit", architectures=None), "IT is a vit, not a causal language"),
     (drop_a_weight, "the weights of IT lack model.norm.weight: they are incomplete, or of"),
     (lambda f: edit(f, num_hidden_layers=3), "the weights of IT lack model.layers.2."),
     (lambda f: edit(f, hidden_size=32), "the weights of IT have other sizes for lm_head.weight, "),
@@ -314,16 +344,26 @@ def test_what_is_wrong_is_said_in_one_line(folder, capfd, damage, said):
     assert capfd.readouterr() == ("", "")
 
 
-def test_paths_that_are_not_there(tmp_path):
-    for name in ("./nothing", "/nothing", "~/nothing-of-that-name", "nothing.gguf"):
-        assert "there is no file or folder IT" in complaint(name)
-    assert "is empty" in complaint("\t")
-    for name in ("long" * 1000, "~no-such-user/model", "a\0b"):
-        assert "cannot be opened (" in complaint(name)
-    (tmp_path / "weights.bin").write_bytes(b"\x80")
-    assert "IT is a file, but not GGUF" in complaint(tmp_path / "weights.bin")
+BAD_NAMES = {
+    "there is no file or folder IT": ["./nothing", "~/nothing", "~no-such-user/model", "no.gguf"],
+    "is empty": ["\t"],
+    "is neither a folder nor a hub id": ["long" * 1000, "a\0b", "not an id!"],
+    "IT is a file, but not a GGUF file": [__file__],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [(name, said) for said, names in BAD_NAMES.items() for name in names]
+)
+def test_names_of_no_model(name, said):
+    assert said in complaint(name)
+
+
+def test_a_damaged_gguf_file(tmp_path):
     (tmp_path / "broken.gguf").write_bytes(b"GGUF\x03")
     assert "IT cannot be loaded (" in complaint(tmp_path / "broken.gguf")
+    said = "IT is a causal language model (GGUF), not an encoder–decoder: `rationales explain`"
+    assert said in complaint(tmp_path / "broken.gguf", kind="seq2seq")
 
 
 # The hub
@@ -358,8 +398,26 @@ def hub(monkeypatch):
 
 def test_an_id_in_the_local_cache_loads_without_the_hub(hub_cache, saved):
     put_in_cache(hub_cache, "tiny/llama", saved)
-    assert load_model("tiny/llama").name == "tiny/llama"
+    loaded = load_model("tiny/llama")
+    assert (loaded.name, loaded.folder) == ("tiny/llama", model_path("tiny/llama"))
     assert model_path("tiny/llama").name == "abc"
+
+
+def test_a_revision_is_looked_up_in_the_local_cache(hub_cache, saved):
+    folder = put_in_cache(hub_cache, "tiny/llama", saved, "v1")
+    for revision in ("v1", "abc"):  # a branch or a tag, and its commit
+        assert load_model("tiny/llama", revision=revision).folder == folder
+        assert model_path("tiny/llama", revision) == folder
+    assert "IT is not on this machine" in complaint("tiny/llama")
+    assert list_models()[1].state == "ready (revision v1)"
+
+
+@pytest.mark.parametrize("name", ["default", "FOLDER"])
+def test_a_revision_is_for_hub_ids(folder, name):
+    name = name.replace("FOLDER", str(folder))
+    assert (
+        complaint(name, revision="v1") == "revision is for hub ids, and IT is not one: leave it out"
+    )
 
 
 def test_a_hub_that_cannot_be_reached_is_named():
@@ -381,40 +439,53 @@ def test_offline_mode_is_named(monkeypatch):
     assert "IT is not on this machine and HF_HUB_OFFLINE is set" in complaint("tiny/llama")
 
 
-def test_what_the_hub_refuses_is_named(hub):
-    hub["tiny/none"] = (404, {}, "RepoNotFound")
-    hub["tiny/gated"] = (403, {}, "GatedRepo")
-    hub["tiny/down"] = (503, {}, "")
-    assert complaint("tiny/none") == (
-        "the hub has no public model IT: check the name, log in, or give a folder"
-    )
-    assert "IT is gated: accept its terms on the hub" in complaint("tiny/gated")
-    assert "the hub answered 503 for IT: try again later" in complaint("tiny/down")
-    assert "IT' is neither a folder nor a hub id" in complaint("not an id!")
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        (404, "RepoNotFound", "the hub has no public model IT: check the name, log in, or give"),
+        (404, "RevisionNotFound", "IT has no revision 'v1': give a branch, a tag or a commit"),
+        (403, "GatedRepo", "IT is gated: accept its terms on the hub"),
+        (503, "", "the hub answered 503 for IT: try again later"),
+    ],
+)
+def test_what_the_hub_refuses_is_named(hub, status, code, said):
+    hub["tiny/llama/revision/v1"] = (status, {}, code)
+    assert said in complaint("tiny/llama", revision="v1")
 
 
 def files(*names):
     return {"id": "tiny/llama", "siblings": [{"rfilename": name} for name in names]}
 
 
-def test_a_model_of_the_hub_is_fetched_without_what_is_not_needed(hub, saved, monkeypatch):
+def fetch(folder: Path, wanted: str | None):
+    """A download of one file, which is in a folder, in the revision that is wanted."""
+
+    def hf_hub_download(_, file, revision):
+        assert revision == wanted
+        return str(folder / file)
+
+    return hf_hub_download
+
+
+def test_only_the_files_that_are_needed_are_fetched(hub, saved, monkeypatch):
     wanted = [path.name for path in saved.iterdir()]
     spare = ["pytorch_model.bin", "onnx/config.json", "model.fp16.safetensors", "run.py"]
-    hub["tiny/llama"] = (200, files(*wanted, *spare), "")
+    hub["tiny/llama/revision/v1"] = (200, files(*wanted, *spare), "")
     asked = []
 
-    def snapshot_download(name, allow_patterns):
-        asked.extend(allow_patterns)
+    def snapshot_download(name, revision, allow_patterns):
+        asked.extend([revision, *sorted(allow_patterns)])
         return str(saved)
 
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda _, file: str(saved / file))
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fetch(saved, "v1"))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    assert load_model("tiny/llama").name == "tiny/llama"
-    assert sorted(asked) == sorted(wanted)
+    loaded = load_model("tiny/llama", revision="v1")
+    assert (loaded.name, loaded.folder) == ("tiny/llama", saved)
+    assert asked == ["v1", *sorted(wanted)]
 
 
 def test_weights_are_not_fetched_in_vain(hub, folder, monkeypatch):
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda _, file: str(folder / file))
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fetch(folder, None))
     monkeypatch.setattr(
         huggingface_hub, "snapshot_download", lambda *_, **__: pytest.fail("fetched")
     )

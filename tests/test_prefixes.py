@@ -202,11 +202,11 @@ def test_layers_that_differ_are_not_stored() -> None:
 
 
 def filled(
-    paths: list[tuple[int, ...]], stored: set[int], most_tokens: int = 4096, most_asked: int = 999
+    paths: list[tuple[int, ...]], stored: set[int], most_tokens: int = 4096, most_queries: int = 999
 ) -> list[tuple[list[int], list[int], list[int]]]:
     """The rows of these paths: new tokens, stored ones, which paths end there."""
-    rows = fill(paths, stored, most_tokens, most_asked)
-    return [(each.row.nodes, each.row.past, sorted(w for w, _ in each.asked)) for each in rows]
+    rows = fill(paths, stored, most_tokens, most_queries)
+    return [(each.row.nodes, each.row.past, sorted(w for w, _ in each.queries)) for each in rows]
 
 
 def test_what_paths_have_in_common_is_computed_once() -> None:
@@ -239,7 +239,7 @@ def test_a_template_is_in_few_rows() -> None:
 
 def test_a_row_has_its_limits() -> None:
     paths = [(0, 10 + k) for k in range(40)]
-    assert [len(asked) for _, _, asked in filled(paths, {0}, most_asked=15)] == [15, 15, 10]
+    assert [len(asked) for _, _, asked in filled(paths, {0}, most_queries=15)] == [15, 15, 10]
     assert all(len(new) + len(past) <= 9 for new, past, _ in filled(paths, {0}, most_tokens=9))
     long = [tuple(range(50)), (0, 99)]
     assert [len(new) for new, _, _ in filled(long, set(), most_tokens=10)] == [2, 50]
@@ -252,7 +252,7 @@ def test_a_row_has_its_limits() -> None:
     st.integers(1, 8),
 )
 def test_every_path_ends_once_after_all_it_needs(
-    drawn: list[list[int]], depth: int, most_tokens: int, most_asked: int
+    drawn: list[list[int]], depth: int, most_tokens: int, most_queries: int
 ) -> None:
     nodes: dict[tuple[int, ...], int] = {}
     for line in drawn:
@@ -261,8 +261,8 @@ def test_every_path_ends_once_after_all_it_needs(
     parents = {node: nodes.get(prefix[:-1], -1) for prefix, node in nodes.items()}
     paths = [tuple(nodes[tuple(line[:n])] for n in range(1, len(line) + 1)) for line in drawn]
     stored = {node for prefix, node in nodes.items() if len(prefix) <= depth}
-    rows = fill(paths, stored, most_tokens, most_asked)
-    assert sorted(which for each in rows for which, _ in each.asked) == list(range(len(paths)))
+    rows = fill(paths, stored, most_tokens, most_queries)
+    assert sorted(which for each in rows for which, _ in each.queries) == list(range(len(paths)))
     for (new, past), asked in rows:
         assert len(new) == len({*new})
         assert {*past} <= stored
@@ -271,7 +271,7 @@ def test_every_path_ends_once_after_all_it_needs(
             assert parents[node] in there
             there.add(node)
         assert all(new[column] == paths[which][-1] for which, column in asked)
-        assert len(asked) <= most_asked
+        assert len(asked) <= most_queries
         assert len(asked) == 1 or len(new) + len(past) <= most_tokens
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from importlib import metadata
@@ -67,14 +66,6 @@ def test_the_version_is_the_installed_one() -> None:
     except metadata.PackageNotFoundError:
         pytest.skip("the package is not installed, only on the path")
     assert rationales.__version__ == installed
-
-
-def test_the_version_is_the_one_that_is_built() -> None:
-    project = PACKAGE.parents[1] / "pyproject.toml"
-    if not project.exists():
-        pytest.skip("tested as installed, without the sources")
-    [version] = re.findall(r'^version = "(.*)"$', project.read_text(encoding="utf-8"), re.M)
-    assert rationales.__version__ == version
 
 
 def test_the_package_is_typed_and_brings_its_schema() -> None:

@@ -66,8 +66,8 @@ def test_a_contrast_asks_for_less_than_the_first_place(tiny_explainer, tiny_mode
     check(explanation)
     [rationale] = explanation
     last = rationale.steps[-1]
-    assert rationale.sufficient == (last.target_logprob > last.asked_logprob)
-    assert all(s.target_logprob <= s.asked_logprob for s in rationale.steps[:-1])
+    assert rationale.sufficient == (last.target_logprob > last.contrast_logprob)
+    assert all(s.target_logprob <= s.contrast_logprob for s in rationale.steps[:-1])
 
 
 def test_an_alternative_that_begins_like_the_target_is_refused(tiny_explainer):
@@ -79,7 +79,7 @@ def test_a_span_is_one_rationale_for_the_whole_answer(tiny_explainer, tiny_model
     explanation = tiny_explainer.explain(TEXT, generate=3, span=True)
     check(explanation)
     [rationale] = explanation
-    assert rationale.span == 3
+    assert rationale.target_length == 3
     assert rationale.target == len(explanation.tokens) - 3
     answer = explanation.tokens[rationale.target :]
     assert rationale.target_text == "".join(token.text for token in answer)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,10 +14,11 @@ from safetensors import safe_open
 from transformers import AutoModelForSeq2SeqLM
 
 import rationales
+from rationales import cli
 from rationales.errors import RationalesError
 from rationales.experiments.translation.pairs import Pair, held_out, split_of
 
-from tiny_models import recipe
+from tiny_models import build, recipe
 
 fr_en = recipe("fr_en")
 NUMBERS = ["un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix"]
@@ -80,6 +84,10 @@ def test_a_model_is_trained_tuned_exported_and_explained(tmp_path, pairs, capsys
     assert record["steps"] == 8
     assert record["epochs"] == pytest.approx(8 / 6, abs=0.01)  # 32 pairs in batches of 6
     assert split_of(record) == (0, 4)
+    assert record["command"] == (
+        "python recipes/fr_en.py train --out OUT --pairs PAIRS --steps 8 --batch 6 "
+        "--learning-rate 0.0015 --warmup 2 --seed 0 --held-out 4"
+    )
     assert [found["beams"] for found in record["bleu"]] == [1, 5]
     assert all("tok:13a" in found["signature"] for found in record["bleu"])
     assert record["bleu"][0]["sentences"] == 4
@@ -103,6 +111,8 @@ def test_a_model_is_trained_tuned_exported_and_explained(tmp_path, pairs, capsys
         assert json.loads((out / name).read_text()).keys() == (
             json.loads((packaged / name).read_text()).keys()
         )
+    for file in out.iterdir():
+        assert str(tmp_path).encode() not in file.read_bytes()
     with safe_open(out / "model.safetensors", "pt") as file:
         assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.float16}  # noqa: SIM118
     assert same(right, weights(out))
@@ -113,7 +123,6 @@ def test_a_model_is_trained_tuned_exported_and_explained(tmp_path, pairs, capsys
     translator = rationales.load(out, kind="seq2seq")
     explanation = translator.explain("Je n'ai pas vu deux chats !", max_size=2)
     assert len(explanation.tokens) > 0
-    translator.folder = out
     assert len(held_out(translator, pairs)) == 4
 
 
@@ -185,6 +194,8 @@ def test_errors_are_one_line(tmp_path, pairs):
     ):
         with pytest.raises(RationalesError, match=message):
             run(command, out, **{"pairs": pairs, **options})
+    with pytest.raises(RationalesError, match="the loss is nan: give a lower"):
+        train(out, pairs, steps=8, learning_rate=1e30)
     train(tmp_path / "trained", pairs, steps=1)
     with pytest.raises(RationalesError, match="was trained on other pairs"):
         run("tune", out, other, model=tmp_path / "trained")
@@ -224,3 +235,49 @@ def test_tokens_do_not_cross_words(tokenizer):
 def test_pairs_that_are_too_long_are_left_out(tokenizer):
     rows = fr_en.encode(tokenizer, [Pair("l'eau", "water"), Pair("東" * 64, "a"), Pair("a", "b")])
     assert [row["input_ids"] for row in rows] == [tokenizer(t)["input_ids"] for t in ("l'eau", "a")]
+
+
+SCRIPT = Path(__file__).parent.parent / "recipes/smollm2_adapter.sh"
+
+
+def commands_of_the_adapter(out, **environment):
+    """The arguments of the trainings that the script runs."""
+    environment = {**os.environ, "RATIONALES": "echo", **environment}
+    command = ["sh", str(SCRIPT), str(out)]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return [shlex.split(line) for line in answer.stdout.splitlines()]
+
+
+def test_the_adapter_has_the_commands_of_its_record():
+    def options(words):
+        """Option and value of each, with names in the place of paths."""
+        pairs = {(a, b.rpartition("/")[2]) for a, b in zip(words[::2], words[1::2], strict=True)}
+        numbers = {"full-weight", "minutes"}
+        return {
+            (name, float(value) if name.lstrip("-") in numbers else value)
+            for name, value in pairs
+            if name != "--out"
+        }
+
+    folder = Path(rationales.__file__).parent / "adapters/smollm2-135m-instruct-compat"
+    record = json.loads((folder / "compat.json").read_text(encoding="utf-8"))
+    recorded = [record, record["start"], record["start"]["start"]]
+    commands = commands_of_the_adapter("OUT", RATIONALES_DATA="data")
+    for words, known in zip(reversed(commands), recorded, strict=True):
+        assert options(words[2:]) == options(known["command"].split()[3:])
+
+
+def test_the_commands_of_the_adapter_run_on_a_tiny_model(tmp_path, tiny_tokenizer):
+    model, out, text = tmp_path / "tiny", tmp_path / "out", tmp_path / "wikitext2/train.raw"
+    build("llama", vocab_size=len(tiny_tokenizer), max_position_embeddings=128).save_pretrained(
+        model
+    )
+    tiny_tokenizer.save_pretrained(model)
+    text.parent.mkdir()
+    text.write_text("\n".join(f" The cat number {n} sat on the mat . " * 8 for n in range(40)))
+    where = {"RATIONALES_DATA": str(tmp_path), "MODEL": str(model), "STEPS": "2"}
+    for words in commands_of_the_adapter(out, **where):
+        assert cli.run([*words, "--self-rows", "16"]) == 0  # the last value counts
+    record = json.loads((out / "adapter/compat.json").read_text(encoding="utf-8"))
+    assert record["steps"] == record["start"]["steps"] == record["start"]["start"]["steps"] == 2
+    assert rationales.load(model, adapter=out / "adapter").explain("The cat sat", target="last")

@@ -32,7 +32,7 @@ def make(**changes) -> Explanation:
         steps=steps,
         predicted=True,
         target_text=" today",
-        whole=Step(None, -0.02, 7, -0.02, " today"),
+        full_context=Step(None, -0.02, 7, -0.02, " today"),
     )
     fields = {
         "model": "tiny",
@@ -52,7 +52,7 @@ def forced(**changes) -> Rationale:
         sufficient=False,
         predicted=False,
         steps=(Step(4, -6.0, 9, -0.5, " the"), Step(1, -4.0, 8, -0.7, " now")),
-        whole=Step(None, -5.0, 6, -0.3, " tomorrow"),
+        full_context=Step(None, -5.0, 6, -0.3, " tomorrow"),
         **changes,
     )
 
@@ -196,7 +196,7 @@ def test_both_probabilities_stand_in_the_table():
 
 
 def test_an_explanation_from_an_older_file_has_no_such_column():
-    text = drawn(make(rationales=(replace(make()[0], whole=None),)))
+    text = drawn(make(rationales=(replace(make()[0], full_context=None),)))
     assert "90.5%" in row(text)
     assert "all" not in text
 
@@ -205,7 +205,7 @@ def test_the_choice_of_the_model_is_named_where_it_is_another_one():
     text = drawn(make(rationales=(forced(),)))
     assert '"tomorrow" 74.1% given all' in text
     assert '"now" 49.7% given kept' in text
-    same = replace(forced(), steps=(forced().whole,))
+    same = replace(forced(), steps=(forced().full_context,))
     assert '"tomorrow" 74.1%  The' in row(drawn(make(rationales=(same,))))
     assert "the model" not in drawn(make())
     narrow = " ".join(drawn(make(rationales=(same,)), width=40).split())
@@ -230,7 +230,7 @@ def test_columns_yield_in_order():
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_a_long_target_leaves_room_for_the_rationale(width):
     answer = " The capital of Japan is Tokyo, where more than thirteen million people live" * 3
-    long = replace(make()[0], target_text=answer, span=48)
+    long = replace(make()[0], target_text=answer, target_length=48)
     text = drawn(make(rationales=(long,)), width=width, steps=True)
     assert max(map(cell_len, text.splitlines())) <= width
     first = row(text)

@@ -350,8 +350,8 @@ def test_the_whole_context_is_asked_for_once_more_and_not_counted(
 ) -> None:
     scorer = TableScorer(problem.table)
     rationale = rationalize(problem.context, scorer, method=method)
-    assert rationale.evaluations == len(scorer.asked) - 1
-    assert scorer.asked[0] == frozenset(range(len(problem.context.ids)))
+    assert rationale.evaluations == len(scorer.scored) - 1
+    assert scorer.scored[0] == frozenset(range(len(problem.context.ids)))
     assert rationale.predicted == problem.yields_target(problem.context.everything)
     assert rationale.target == len(problem.context.ids)
 
@@ -382,10 +382,10 @@ def test_controls_add_in_their_order() -> None:
     never = TableScorer(lambda kept: Score(-1.0, OTHER))
     nearest = rationalize(context, never, method="nearest-first")
     assert nearest.indices == (4, 3, 2, 0)
-    assert order(context, NearestFirst().rank(context)) == ((3,), (2,), (0,))
+    assert order(context, *NearestFirst().rank([context])) == ((3,), (2,), (0,))
     for seed in range(5):
         shuffled = rationalize(context, never, method="random", seed=seed)
-        ranked = order(context, RandomOrder(seed).rank(context))
+        ranked = order(context, *RandomOrder(seed).rank([context]))
         assert shuffled.indices == (4, *(index for (index,) in ranked))
     orders = {rationalize(context, never, method="random", seed=s).indices for s in range(40)}
     assert len(orders) == 6  # all orders of three candidates

@@ -9,7 +9,8 @@ import torch
 
 from rationales import Context, RationalesError
 from rationales.context import seq2seq_context
-from rationales.ranking import RANKERS, RankingOptions, TogetherRanker, make_ranker, order
+from rationales.methods import BASELINES, METHODS
+from rationales.ranking import make_ranker, order
 
 import seq2seq_oracle as oracle
 from tiny_models import TRANSLATORS, build_translator, shared_translator
@@ -17,6 +18,12 @@ from tiny_models import TRANSLATORS, build_translator, shared_translator
 EVERY = pytest.mark.parametrize("family", TRANSLATORS)
 SOURCE, PREFIX, TARGET = (9, 5, 7, 12, 1), (0, 8, 30, 4), 17
 CONTEXT = seq2seq_context((*SOURCE, *PREFIX, TARGET), 9, frozenset({4, 5}), 5)
+
+
+def rank(name: str, model: Any = None, context: Context = CONTEXT, **options: Any) -> list[float]:
+    """The importances of one context."""
+    [importances] = make_ranker(name, model, **options).rank([context])
+    return importances
 
 
 def embedding_scale(model: Any) -> float:
@@ -58,19 +65,17 @@ def test_gradient_norms_are_those_by_hand(family: str) -> None:
     first, second, logprob = gradients_by_hand(model, *embeddings(model))
     assert logprob == pytest.approx(float(oracle.ordinary(model, SOURCE, PREFIX)[TARGET]), abs=1e-4)
     expected = torch.cat([first, second]).norm(dim=-1).tolist()
-    assert make_ranker("gradient-norm", model).rank(CONTEXT) == pytest.approx(expected, rel=1e-3)
+    assert rank("gradient-norm", model) == pytest.approx(expected, rel=1e-3)
 
 
 @EVERY
-@pytest.mark.parametrize("absolute", [False, True])
-def test_gradient_times_embedding_is_the_product_by_hand(family: str, absolute: bool) -> None:
+def test_gradient_times_embedding_is_the_product_by_hand(family: str) -> None:
     model = shared_translator(family)
     source, target = embeddings(model)
     first, second, _ = gradients_by_hand(model, source, target)
     expected = torch.cat([(first * source[0]).sum(-1), (second * target[0]).sum(-1)])
-    found = make_ranker("gradient-x-embedding", model, RankingOptions(absolute)).rank(CONTEXT)
-    wanted = expected.abs() if absolute else expected
-    assert found == pytest.approx(wanted.tolist(), rel=1e-3, abs=1e-4)
+    found = rank("gradient-x-embedding", model)
+    assert found == pytest.approx(expected.tolist(), rel=1e-3, abs=1e-4)
 
 
 @pytest.mark.parametrize("family", ["marian", "m2m100", "t5"])
@@ -86,8 +91,7 @@ def test_integrated_gradients_match_a_loop_by_hand(family: str) -> None:
         sums[0] += first * weight
         sums[1] += second * weight
     expected = torch.cat([(sums[0] * source[0]).sum(-1), (sums[1] * target[0]).sum(-1)])
-    options = RankingOptions(ig_steps=50, batch_tokens=30)
-    found = make_ranker("integrated-gradients", model, options).rank(CONTEXT)
+    found = rank("integrated-gradients", model, batch_tokens=30)  # 50 steps, if none are given
     assert found == pytest.approx(expected.tolist(), rel=1e-2, abs=1e-3)
 
 
@@ -140,7 +144,7 @@ def test_attention_is_that_by_hand(name: str) -> None:
         chosen = layers if name == "all-attention" else layers[-1:]
         weights = torch.stack(chosen).mean(0) * torch.tensor(free)
         expected += (weights / weights.sum()).tolist()
-    found = make_ranker(name, model).rank(CONTEXT)
+    found = rank(name, model)
     assert found == pytest.approx(expected, abs=1e-5)
     assert sum(found[:5]) == pytest.approx(1) == sum(found[5:])
 
@@ -160,7 +164,7 @@ def test_attention_is_the_models_own(family: str, name: str) -> None:
         layers = layers if name == "all-attention" else layers[-1:]
         row = torch.stack([layer[0, :, -1].mean(0) for layer in layers]).mean(0)
         sides.append((row[lo:hi] / row[lo:hi].sum()).tolist())
-    found = make_ranker(name, model).rank(CONTEXT)
+    found = rank(name, model)
     assert found[:4] == pytest.approx(sides[0], abs=1e-5)
     assert found[6:] == pytest.approx(sides[1], abs=1e-5)
     assert found[4] == found[5] == 0
@@ -168,13 +172,13 @@ def test_attention_is_the_models_own(family: str, name: str) -> None:
 
 def test_a_prefix_of_nothing_but_the_start_can_be_ranked() -> None:
     context = seq2seq_context((*SOURCE, 0, TARGET), 6, frozenset({4, 5}), 5)
-    for name in RANKERS:
-        if name != "attention-rollout":
-            assert len(make_ranker(name, shared_translator("marian")).rank(context)) == 6
+    for name in BASELINES:
+        if not METHODS[name].causal_only:
+            assert len(rank(name, shared_translator("marian"), context)) == 6
 
 
 def test_nearest_first_goes_through_the_target_then_the_source() -> None:
-    ranked = order(CONTEXT, make_ranker("nearest-first").rank(CONTEXT))
+    ranked = order(CONTEXT, rank("nearest-first"))
     assert ranked == ((7,), (6,), (3,), (2,), (1,), (0,))
 
 
@@ -188,7 +192,7 @@ def test_rollout_is_refused_in_one_line(family: str) -> None:
 @pytest.mark.parametrize("name", ["gradient-norm", "last-attention"])
 def test_a_context_without_sides_is_refused(name: str) -> None:
     with pytest.raises(RationalesError, match="seq2seq_context") as error:
-        make_ranker(name, shared_translator("t5")).rank(Context((3, 4), 5))
+        rank(name, shared_translator("t5"), Context((3, 4), 5))
     assert "\n" not in str(error.value)
 
 
@@ -198,8 +202,7 @@ def test_the_model_is_left_as_it_was(family: str) -> None:
     before = model.config._attn_implementation
     learning = [p.requires_grad for p in model.parameters()]
     for name in ("gradient-norm", "integrated-gradients", "all-attention"):
-        ranker = make_ranker(name, model, RankingOptions(ig_steps=2))
-        assert ranker.rank(CONTEXT) == pytest.approx(ranker.rank(CONTEXT))
+        assert rank(name, model, ig_steps=2) == pytest.approx(rank(name, model, ig_steps=2))
     assert model.training
     assert model.config._attn_implementation == before
     assert [p.requires_grad for p in model.parameters()] == learning
@@ -209,18 +212,9 @@ def test_the_model_is_left_as_it_was(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["marian", "bart", "t5"])
-@pytest.mark.parametrize(
-    "method",
-    [
-        "gradient-norm",
-        "gradient-x-embedding",
-        "integrated-gradients",
-        "last-attention",
-        "all-attention",
-    ],
-)
-def test_all_targets_of_texts_are_ranked_together_as_one_by_one(family: str, method: str) -> None:
-    """Captum, context by context, is the oracle; two texts, and a budget that cuts the path."""
+@pytest.mark.parametrize("name", [n for n in BASELINES if not METHODS[n].causal_only])
+def test_all_targets_of_texts_are_ranked_together_as_one_by_one(family: str, name: str) -> None:
+    """Two texts, and a budget that cuts the path."""
     model = shared_translator(family)
     texts = [tuple(range(3, 15)), tuple(range(20, 31))]
     contexts = [
@@ -228,10 +222,8 @@ def test_all_targets_of_texts_are_ranked_together_as_one_by_one(family: str, met
         for ids in texts
         for target in range(6, len(ids))
     ]
-    ranker = make_ranker(method, model, RankingOptions(ig_steps=7, batch_tokens=30))
-    assert isinstance(ranker, TogetherRanker)
-    one_by_one = [ranker.rank(context) for context in contexts]
-    for found, wanted in zip(ranker.rank_all(contexts), one_by_one, strict=True):
-        assert found == pytest.approx(wanted, rel=1e-3, abs=1e-4)
-    assert ranker.rank_all([]) == []
-    assert not isinstance(make_ranker("random"), TogetherRanker)
+    options = {"ig_steps": 7, "batch_tokens": 30}
+    together = make_ranker(name, model, **options).rank(contexts)
+    for found, context in zip(together, contexts, strict=True):
+        alone = rank(name, model, context, **options)
+        assert found == pytest.approx(alone, rel=1e-3, abs=1e-4)

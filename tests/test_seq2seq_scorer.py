@@ -108,11 +108,11 @@ def test_the_whole_is_the_ordinary_forward_pass(family: str) -> None:
 
 @EVERY
 def test_what_is_asked_for_is_told(family: str) -> None:
-    model, context = shared_translator(family), replace(pair(6, 4), asked=(9, 4))
+    model, context = shared_translator(family), replace(pair(6, 4), extra_ids=(9, 4))
     queries = [(context, (1, 5, 6, 9))]
     [row] = expected(model, queries)
     [score] = Seq2SeqScorer(model).score(queries)
-    assert score.asked == pytest.approx((float(row[9]), float(row[4])), abs=1e-4)
+    assert score.extra_logprobs == pytest.approx((float(row[9]), float(row[4])), abs=1e-4)
 
 
 @EVERY
@@ -168,7 +168,7 @@ def test_greedy_from_an_empty_source(family: str) -> None:
 
 
 def test_answers_of_several_tokens() -> None:
-    model, context = shared_translator("marian"), replace(pair(5, 3), span=(7,))
+    model, context = shared_translator("marian"), replace(pair(5, 3), span_ids=(7,))
     kept = (0, 4, 5, 7)
     [score] = SpanScorer(Seq2SeqScorer(model)).score([(context, kept)])
     source, prefix = context.ids[:5], context.ids[5:]

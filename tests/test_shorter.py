@@ -286,7 +286,7 @@ def test_contrast_with_the_only_rival_agrees_with_argmax(problem: Problem, seed:
         return Score(math.log(p), best, math.log(max(p, 1 - p)), 1 + (p < 0.5), (math.log(1 - p),))
 
     usual = rationalize(problem.context, TableScorer(two_tokens))
-    contrast = rationalize(replace(problem.context, asked=(OTHER,)), TableScorer(two_tokens))
+    contrast = rationalize(replace(problem.context, extra_ids=(OTHER,)), TableScorer(two_tokens))
     assert contrast.indices == usual.indices
     assert contrast.sufficient == usual.sufficient
 
@@ -335,7 +335,7 @@ def test_criteria_that_mean_nothing_are_refused(name: str) -> None:
 @pytest.mark.parametrize(("name", "wants"), [("top-k=2", "rank"), ("argmax", "alternative")])
 def test_scorers_that_tell_too_little_are_named(name: str, wants: str) -> None:
     context = Context(
-        (1, 2), TARGET, required=(1,), asked=(OTHER,) if wants == "alternative" else ()
+        (1, 2), TARGET, required=(1,), extra_ids=(OTHER,) if wants == "alternative" else ()
     )
     scorer = TableScorer(lambda kept: Score(-1.0, OTHER))
     with pytest.raises(RationalesError, match=wants):
@@ -401,6 +401,6 @@ def test_a_subset_is_scored_once(problem: Problem) -> None:
     for options in ({"method": "beam"}, {"minimal": True}, {"fast": True}):
         scorer = TableScorer(problem.table)
         rationale = rationalize(problem.context, scorer, **options)
-        assert rationale.evaluations <= len(scorer.asked) - 1
+        assert rationale.evaluations <= len(scorer.scored) - 1
         if options.get("method") == "beam":
-            assert len(scorer.asked[1:]) == len(set(scorer.asked[1:]))
+            assert len(scorer.scored[1:]) == len(set(scorer.scored[1:]))

@@ -18,7 +18,7 @@ from rationales.scoring.span import SpanScorer
 from rationales.search.criterion import is_first_choice
 
 NEW, YORK, CITY, HALL = 10, 11, 12, 13
-CONTEXT = Context(ids=(1, 2, 3), target_id=NEW, required=(2,), pinned=(0,), span=(YORK, CITY))
+CONTEXT = Context(ids=(1, 2, 3), target_id=NEW, required=(2,), pinned=(0,), span_ids=(YORK, CITY))
 
 
 class Fake:
@@ -46,7 +46,7 @@ def test_the_answer_is_asked_for_token_by_token() -> None:
         ((1, 2, 3, NEW), YORK, (0, 2, 3)),
         ((1, 2, 3, NEW, YORK), CITY, (0, 2, 3, 4)),
     ]
-    assert all(context.span == () and context.required == (2,) for context, _ in fake.asked)
+    assert all(context.span_ids == () and context.required == (2,) for context, _ in fake.asked)
     assert [context.pinned for context, _ in fake.asked] == [(0,), (0, 3), (0, 3, 4)]
 
 
@@ -94,11 +94,13 @@ def test_a_tie_is_not_the_first_choice() -> None:
 
 
 def test_single_tokens_pass_through_in_order() -> None:
-    single = replace(CONTEXT, span=(), asked=(7,))
-    fake = Fake(Score(-1.0, NEW, rank=1, asked=(-4.0,)), Score(-0.5, YORK), Score(-0.25, HALL))
+    single = replace(CONTEXT, span_ids=(), extra_ids=(7,))
+    fake = Fake(
+        Score(-1.0, NEW, rank=1, extra_logprobs=(-4.0,)), Score(-0.5, YORK), Score(-0.25, HALL)
+    )
     queries = [(single, (0, 2)), (CONTEXT, (0, 1, 2)), (single, (0, 1, 2))]
     first, span, last = SpanScorer(fake).score(queries)
-    assert first == last == Score(-1.0, NEW, rank=1, asked=(-4.0,))
+    assert first == last == Score(-1.0, NEW, rank=1, extra_logprobs=(-4.0,))
     assert span == Score(-1.75, HALL)
     assert fake.asked[0] == queries[0]
     assert fake.asked[-1] == queries[-1]
@@ -107,7 +109,7 @@ def test_single_tokens_pass_through_in_order() -> None:
 
 def test_an_alternative_to_a_span_is_refused() -> None:
     with pytest.raises(RationalesError, match="compared with a single token"):
-        score_of(context=replace(CONTEXT, asked=(7,)))
+        score_of(context=replace(CONTEXT, extra_ids=(7,)))
 
 
 def test_what_the_scorer_tells_of_itself_is_passed_on(tiny_model: Any) -> None:
@@ -131,17 +133,17 @@ def test_a_rationale_of_a_span_makes_every_token_certain() -> None:
         needed = {NEW: 1, YORK: 2}[target_id]
         return [(-0.1, target_id) if needed in ids else (-5.0, HALL) for ids, _ in subsets]
 
-    context = Context(ids=(1, 2, 3, 4), target_id=NEW, required=(3,), span=(YORK,))
+    context = Context(ids=(1, 2, 3, 4), target_id=NEW, required=(3,), span_ids=(YORK,))
     rationale = rationalize(context, BlackBoxScorer(predict))
     assert rationale.sufficient
     assert set(rationale.indices) == {0, 1, 3}
-    assert rationale.span == 2
+    assert rationale.target_length == 2
 
 
 def one_by_one(model: Any, context: Context, kept: Sequence[int]) -> tuple[float, bool]:
     """The joint log-probability and whether all is predicted, one masked pass a token."""
     total, right = 0.0, True
-    answer = (context.target_id, *context.span)
+    answer = (context.target_id, *context.span_ids)
     for said, target_id in enumerate(answer):
         ids = torch.tensor([[*context.ids, *answer[:said]]])
         mask = torch.zeros_like(ids)
@@ -161,8 +163,8 @@ def test_a_model_agrees_with_one_pass_for_each_token(tiny_model: Any) -> None:
         with torch.no_grad():
             logits = tiny_model(input_ids=torch.tensor([[*ids, *answer]])).logits
         answer.append(int(logits[0, -1].argmax()))
-    said = Context(ids, answer[0], required=(5,), span=tuple(answer[1:]))
-    other = Context(ids, 7, required=(5,), pinned=(0,), span=(8, 9, 10))
+    said = Context(ids, answer[0], required=(5,), span_ids=tuple(answer[1:]))
+    other = Context(ids, 7, required=(5,), pinned=(0,), span_ids=(8, 9, 10))
     queries = [
         (said, (0, 1, 2, 3, 4, 5)), (said, (2, 5)), (other, (0, 5)), (other, (0, 3, 4, 5)),
     ]  # fmt: skip

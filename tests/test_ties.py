@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 import rationales
 from rationales import Context, Explainer, Options, Score, SubsetScorer, TableScorer, rationalize
 from rationales.context import causal_context
-from rationales.methods import make_search
 from rationales.ranking import order
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.causal import CausalScorer
 from rationales.scoring.logits import read_scores
+from rationales.search.choose import make_search
 from rationales.search.driver import run
 from rationales.ties import TIE, best_place, ranked
 
@@ -92,7 +92,7 @@ def test_rounding_does_not_choose_between_equals(method: str, seed: int, sizes: 
 
 
 def test_a_target_as_likely_as_the_best_is_the_prediction() -> None:
-    contexts = [Context((3,), target_id=4, asked=(1,))] * 4
+    contexts = [Context((3,), target_id=4, extra_ids=(1,))] * 4
     logits = torch.zeros(4, 6)
     logits[0, 2] = NOISE  # the target is within the tolerance of the best
     logits[1, [1, 2]] = torch.tensor([1.0, 1.0 + NOISE])  # two others are: the lowest id wins
@@ -107,10 +107,10 @@ def test_a_target_as_likely_as_the_best_is_the_prediction() -> None:
 
 
 def test_a_contrast_needs_more_than_a_tie() -> None:
-    context = Context((3, 4), target_id=5, required=(1,), asked=(6,))
+    context = Context((3, 4), target_id=5, required=(1,), extra_ids=(6,))
     table = {
-        frozenset({1}): Score(-1.0, 5, asked=(-1.0 - NOISE,)),
-        frozenset({0, 1}): Score(-1.0, 5, asked=(-1.0 - 2 * TIE,)),
+        frozenset({1}): Score(-1.0, 5, extra_logprobs=(-1.0 - NOISE,)),
+        frozenset({0, 1}): Score(-1.0, 5, extra_logprobs=(-1.0 - 2 * TIE,)),
     }
     assert rationalize(context, TableScorer(table)).indices == (1, 0)
 

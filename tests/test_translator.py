@@ -438,7 +438,7 @@ def test_the_terminal_shows_a_matrix() -> None:
 
 def test_a_matrix_has_probabilities_where_there_is_room() -> None:
     steps = {r: rationales.Step(None, -0.1, r.target_id, -0.1) for r in made_up()}
-    told = tuple(replace(r, steps=(step,), whole=step) for r, step in steps.items())
+    told = tuple(replace(r, steps=(step,), full_context=step) for r, step in steps.items())
     explanation = replace(made_up(), rationales=told)
     assert printed(explanation, 80).count("90.5%") == 4
     narrow = printed(explanation, 48)
@@ -493,8 +493,14 @@ def test_the_command_takes_json_lines(run: Any, folder: Path, tmp_path: Path) ->
         (["translate", SOURCE], "no translation model: give one with --model"),
         (["translate", "", "--model", "FOLDER"], "empty"),
         (["translate", "word " * 90, "--model", "FOLDER"], "positions for 64"),
-        (["translate", SOURCE, "--model", "CAUSAL"], "translate takes encoder–decoders"),
-        (["explain", SOURCE, "--model", "FOLDER"], "explain takes causal language models"),
+        (
+            ["translate", SOURCE, "--model", "CAUSAL"],
+            "not an encoder–decoder: `rationales expl",
+        ),
+        (
+            ["explain", SOURCE, "--model", "FOLDER"],
+            "not a causal language model: `rational",
+        ),
         (["translate", SOURCE, "--model", "FOLDER", "--tgt-lang", "fr"], "no languages"),
         (["translate", SOURCE, "--model", "FOLDER", "--chat"], "--chat"),
         (
@@ -506,7 +512,7 @@ def test_the_command_takes_json_lines(run: Any, folder: Path, tmp_path: Path) ->
 def test_mistakes_are_one_line(
     run: Any, folder: Path, tiny_folder: Path, monkeypatch: Any, arguments: list[str], says: str
 ) -> None:
-    monkeypatch.setattr("rationales.models.TRANSLATORS", folder / "none")
+    monkeypatch.setattr("rationales.models.loading.TRANSLATORS", folder / "none")
     places = {"FOLDER": str(folder), "CAUSAL": str(tiny_folder)}
     code, out, err = run(*(places.get(a, a) for a in arguments), model=False)
     assert (code, out) == (2, "")

@@ -1,4 +1,4 @@
-"""What ``load`` and ``explain`` are given: of the right type, or one clear line.
+"""What ``explain`` and ``rationalize`` are given: of the right type, or one clear line.
 
 Python would find out later, by an attribute that is missing, or not at all: a dictionary is an
 iterable of its keys, and the characters of a text are texts.
@@ -7,53 +7,14 @@ iterable of its keys, and the characters of a text are texts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import PurePath
-from typing import Any, TypeVar, get_args
 
 from rationales.context import Context
 from rationales.errors import RationalesError, given
-from rationales.jobs import Request
-from rationales.models.files import Kind
 from rationales.options import Options
-
-T = TypeVar("T")
-
-
-def path_to_str(value: T | PurePath) -> T | str:
-    """A path as the string that a user would have typed; anything else as it is."""
-    return str(value) if isinstance(value, PurePath) else value
-
-
-def check_load(
-    model: object,
-    tokenizer: object,
-    adapter: object,
-    dtype: object,
-    device: object,
-    batch_tokens: object,
-    kind: object,
-) -> None:
-    """Raise if an argument of ``load`` is of a type that it cannot be."""
-    if model is not None and not isinstance(model, str):
-        _check_model(model)
-    if tokenizer is not None:
-        check_tokenizer(tokenizer)
-    for name, value, expected in (
-        ("adapter", adapter, "a folder or 'none'"),
-        ("dtype", dtype, "a name such as 'float32'"),
-        ("device", device, "a name such as 'cpu'"),
-    ):
-        if value is not None and not isinstance(value, str):
-            raise RationalesError(f"{name} must be {expected}, not {given(value)}")
-    whole = isinstance(batch_tokens, int) and not isinstance(batch_tokens, bool)
-    if batch_tokens is not None and not whole:
-        raise RationalesError(f"batch_tokens must be a whole number, not {given(batch_tokens)}")
-    if kind is not None and kind not in get_args(Kind):
-        raise RationalesError(f"kind must be {' or '.join(get_args(Kind))}, not {given(kind)}")
 
 
 def check_tokenizer(tokenizer: object) -> None:
-    """Raise unless this is a tokenizer, by what is asked of it."""
+    """Raise unless this has the methods of a tokenizer."""
     wanted = ("__call__", "decode", "convert_ids_to_tokens")
     if isinstance(tokenizer, type) or not all(hasattr(tokenizer, name) for name in wanted):
         raise RationalesError(
@@ -70,6 +31,24 @@ def check_scorer(scorer: object) -> None:
         )
 
 
+def check_context(context: object) -> None:
+    """Raise unless this is a context."""
+    if not isinstance(context, Context):
+        raise RationalesError(f"give a Context, not {given(context)}; texts are for explain")
+
+
+def checked_options(options: object) -> Options:
+    """The options that were given, or the default ones."""
+    if options is None:
+        return Options()
+    if not isinstance(options, Options):
+        raise RationalesError(
+            f"options must be Options(...), not {given(options)}; "
+            "single ones can be given as keywords: explain(text, method='greedy')"
+        )
+    return options
+
+
 def text_list(text: object) -> list[str]:
     """The texts in what ``explain`` was given: a text, or any iterable of texts."""
     if isinstance(text, str):
@@ -84,41 +63,3 @@ def text_list(text: object) -> list[str]:
                 f"give a list of texts (str): at place {place} it has {given(each)}"
             )
     return texts
-
-
-def check_request(request: object) -> None:
-    """Raise unless this is a request for a text, with options."""
-    if not isinstance(request, Request):
-        raise RationalesError(f"give requests, as in Request(text), not {given(request)}")
-    if not isinstance(request.text, str):
-        raise RationalesError(f"the text of a request must be a str, not {given(request.text)}")
-    checked_options(request.options)
-
-
-def checked_options(options: object) -> Options:
-    """The options that were given, or the usual ones."""
-    if options is None:
-        return Options()
-    if not isinstance(options, Options):
-        raise RationalesError(
-            f"options must be Options(...), not {given(options)}; "
-            "single ones can be given as keywords: explain(text, method='greedy')"
-        )
-    return options
-
-
-def check_context(context: object) -> None:
-    """Raise unless this is a context."""
-    if not isinstance(context, Context):
-        raise RationalesError(f"give a Context, not {given(context)}; texts are for explain")
-
-
-def _check_model(model: Any) -> None:
-    """Raise unless this is a model of transformers, or one wrapped like it (peft)."""
-    import torch
-
-    is_module = isinstance(model, torch.nn.Module)
-    if not (is_module and hasattr(model, "config") and hasattr(model, "get_input_embeddings")):
-        raise RationalesError(
-            f"the model must be a name, a folder, or a model of transformers, not {given(model)}"
-        )

@@ -17,9 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge
 
 from rationales.errors import RationalesError
+
+DESCRIBED = {"use_attribute_docstrings": True}
+"""The docstring under a field is its description in the JSON Schema."""
 
 Subset = tuple[int, ...]
 """Indices of the kept tokens, in the order in which they were added; pinned ones left out."""
@@ -29,12 +34,17 @@ Subset = tuple[int, ...]
 class Token:
     """One token of a text: its place, its id, and the characters it stands for."""
 
-    index: int
-    id: int
+    index: Annotated[int, Ge(0)]
+    """Its place in the text, from 0."""
+    id: Annotated[int, Ge(0)]
+    """Its id in the model's vocabulary."""
     text: str
+    """The characters it stands for; empty for a later byte of a split character."""
     pinned: bool = False
+    """Whether it is always kept and never counted: a special token, or one of a chat template."""
     side: Literal["source", "target"] | None = None
-    """Which text of a translation it belongs to; None for a language model, which has only one."""
+    """Which text of a translation it belongs to; null for a language model, which has only one."""
+    __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
 
 
 @dataclass(frozen=True)
@@ -47,10 +57,12 @@ class Context:
     pinned: tuple[int, ...] = field(default=())
     units: tuple[Subset, ...] | None = None
     """What a search may add, in text order; None: every token that is not always kept."""
-    asked: tuple[int, ...] = ()
-    """Ids whose log-probabilities are wanted beside the target's."""
-    span: tuple[int, ...] = ()
-    """Ids of an answer's further tokens, after ``target_id``; see ``scoring.span``."""
+    levels: tuple[tuple[Subset, ...], ...] = ()
+    """Units from coarse to fine (sentences, words, tokens), for coarse-to-fine search."""
+    extra_ids: tuple[int, ...] = ()
+    """Ids whose log-probabilities are scored beside the target's: the alternative of a contrast."""
+    span_ids: tuple[int, ...] = ()
+    """Ids of the target's further tokens, after ``target_id``, if it has several."""
     source: int = 0
     """How many of the indices, the first ones, are source tokens; none for a language model."""
 

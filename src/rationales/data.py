@@ -1,4 +1,4 @@
-"""Where data sets live: in the folder that ``RATIONALES_DATA`` names. They are never copied."""
+"""Data sets: files in the folder that the variable ``RATIONALES_DATA`` names, never copied."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOURCES = {
 
 
 def data_file(name: str) -> Path:
-    """The path of a data file that is here; an error that says where it comes from if it is not."""
+    """The path of a data file; an error that says where to get it if it is missing."""
     folder = os.environ.get(VARIABLE)
     path = Path(folder).expanduser() / name if folder else None
     if path is not None and path.is_file():

@@ -1,46 +1,46 @@
-"""The whole pipeline behind two verbs: ``load`` a model, ``explain`` a text.
+"""Texts in, explanations out: the whole pipeline behind ``explain``.
 
-text → passage → contexts → searches, run side by side by the driver → explanations
+    text ─► passage ─► contexts ─► rationalize (searches side by side) ─► explanations
+
+``rationalize`` is the one door to the driver: texts, translations and experiments go through it.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from rationales.arguments import (
     check_context,
-    check_load,
-    check_request,
     check_scorer,
     check_tokenizer,
     checked_options,
-    path_to_str,
     text_list,
 )
 from rationales.context import Context, Subset
-from rationales.errors import OptionError, RationalesError
-from rationales.jobs import Failure, Interrupted, Job, Progress, Request
-from rationales.methods import BASELINES, Means, make_search
-from rationales.models.files import check_vocabulary, embedded
-from rationales.option_rules import check_input
-from rationales.options import Options
+from rationales.errors import OptionError, RationalesError, given
+from rationales.methods import BASELINES
+from rationales.options import Input, OptionKeywords, Options, check_input
+from rationales.ranking import Importances
+from rationales.requests import Failure, Interrupted, Progress, Request
 from rationales.result import Explanation, Rationale, Step
-from rationales.scoring.protocol import Score, SubsetScorer
+from rationales.scoring.protocol import SubsetScorer
 from rationales.scoring.span import SpanScorer
 from rationales.search.base import Search
+from rationales.search.choose import make_search
 from rationales.search.driver import run
+from rationales.targets import find_targets
 from rationales.text import (
     Passage,
     Tokenizer,
     alternative_id,
     check_unicode,
     encode,
-    find_targets,
     make_tokens,
     token_text,
 )
@@ -48,136 +48,83 @@ from rationales.units import group
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-    from rationales.models.files import Kind
-    from rationales.ranking import Ranker
+    from typing_extensions import Unpack
 
 K = TypeVar("K", bound=Hashable)
-DEFAULT_ADAPTER = "smollm2-135m-instruct-compat"
 
 
-def load(
-    model: str | Path | PreTrainedModel | None = None,
-    tokenizer: Tokenizer | None = None,
-    *,
-    adapter: str | Path | None = None,
-    dtype: str | None = None,
-    device: str | None = None,
-    batch_tokens: int | None = None,
-    allow_pickle: bool = False,
-    progress: Callable[[str, float], None] | None = None,
-    kind: Kind | None = None,
-) -> Explainer:
-    """An explainer for a model: a name, a folder, a model you already have, or the default one.
+@dataclass(eq=False)
+class _Job:
+    """A request under way: its passage, its targets, and what was found by now."""
 
-    For an encoder–decoder it is a ``Translator``: it translates a text and explains the
-    translation. ``kind`` ("causal" or "seq2seq") makes the other kind of model an error; the
-    default model of the second kind is the packaged translation model.
+    request: Request
+    passage: Passage
+    targets: list[int]
+    unexplainable: tuple[int, ...] = ()
+    contexts: list[Context] = field(default_factory=list)
+    found: list[Rationale] = field(default_factory=list)
+    error: RationalesError | None = None
+    started: float = field(default_factory=time.perf_counter)
 
-    With a model object, its tokenizer has to be given too. ``adapter`` is the folder of a
-    compatibility adapter, which answers for incomplete contexts; the default model comes with one,
-    which ``"none"`` leaves out. ``batch_tokens`` bounds the tokens of a
-    forward pass, and with it the memory. ``progress`` is told the stage and the fraction done while
-    the default model is converted.
-    """
-    model, adapter = path_to_str(model), path_to_str(adapter)
-    check_load(model, tokenizer, adapter, dtype, device, batch_tokens, kind)
-    if model is None or isinstance(model, str):
-        from rationales.models import is_default, load_model
-
-        of_default = is_default(model) and kind != "seq2seq"
-        if adapter is None and of_default and _packaged_adapter().is_dir():
-            adapter = DEFAULT_ADAPTER
-        loaded = load_model(
-            model,
-            dtype=dtype,
-            device=device,
-            allow_pickle=allow_pickle,
-            progress=progress,
-            kind=kind,
-        )
-        network, name = loaded.model, loaded.name
-        tokenizer = loaded.tokenizer if tokenizer is None else tokenizer
-    else:
-        network = model
-        name = getattr(model.config, "_name_or_path", "") or type(model).__name__
-    if tokenizer is None:
-        raise RationalesError("a model object needs its tokenizer: load(model=..., tokenizer=...)")
-    check_vocabulary(network, tokenizer, "the tokenizer given", "give the model's own tokenizer")
-    from rationales.scoring.causal import CausalScorer
-    from rationales.scoring.logits import DEFAULT_BATCH_TOKENS
-
-    batch_tokens = DEFAULT_BATCH_TOKENS if batch_tokens is None else batch_tokens
-    translates = bool(getattr(network.config, "is_encoder_decoder", False))
-    if kind is not None and translates != (kind == "seq2seq"):
-        found = "an encoder–decoder" if translates else "a causal language model"
-        raise RationalesError(f"{name} is {found}: give a model of the kind {kind}")
-    if translates:
-        from rationales.scoring.seq2seq import Seq2SeqScorer
-        from rationales.translator import Translator
-
-        if adapter is not None and adapter != "none":
-            raise RationalesError("adapters are for causal language models: leave out the adapter")
-        return Translator(
-            Seq2SeqScorer(network, batch_tokens=batch_tokens), tokenizer, name=name, model=network
-        )
-    scorer = CausalScorer(network, batch_tokens=batch_tokens)
-    if adapter is None or adapter == "none":
-        return Explainer(scorer, tokenizer, name=name, model=network)
-    from rationales.compat.adapter import load_adapter
-    from rationales.scoring.adapted import AdaptedScorer
-
-    folder = _packaged_adapter() if adapter == DEFAULT_ADAPTER else Path(adapter)
-    adapted = load_adapter(network, folder)
-    return Explainer(
-        AdaptedScorer(scorer, CausalScorer(adapted, batch_tokens=batch_tokens, like=scorer)),
-        tokenizer,
-        name=name,
-        model=adapted,  # the baselines' order and its judge are the same weights
-        adapter=folder.name,
-    )
+    @property
+    def over(self) -> bool:
+        """Whether it can be answered: by an explanation, or by what went wrong."""
+        return len(self.found) == len(self.contexts) or self.error is not None
 
 
 class Explainer:
     """Explains texts with one scorer.
 
-    ``model`` is needed only by methods that look inside it; a black box has none.
+    The tokenizer is needed for texts, and not by ``rationalize``. ``model`` is needed only by
+    methods that look inside it; a black box has none. ``folder`` is where its weights were read
+    from, if they were.
     """
 
-    _kind: ClassVar[Kind] = "causal"
+    _kind: ClassVar[Input] = "causal"
     """The kind of model, for which some options have no meaning."""
 
     def __init__(
         self,
         scorer: SubsetScorer,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | None = None,
         *,
         name: str = "black box",
         model: PreTrainedModel | None = None,
         adapter: str | None = None,
+        folder: Path | None = None,
     ) -> None:
         check_scorer(scorer)
-        check_tokenizer(tokenizer)
+        if tokenizer is not None:
+            check_tokenizer(tokenizer)
         self.scorer = scorer
         self.tokenizer = tokenizer
         self.name = name
         self.model = model
         self.adapter = adapter
+        self.folder = folder
 
     @overload
-    def explain(self, text: str, options: Options = ..., **changes: Any) -> Explanation: ...
+    def explain(  # type: ignore[overload-overlap]  # a str is an iterable of str
+        self, text: str, options: Options | None = None, **keywords: Unpack[OptionKeywords]
+    ) -> Explanation: ...
     @overload
     def explain(
-        self, text: Iterable[str], options: Options = ..., **changes: Any
+        self,
+        text: Iterable[str],
+        options: Options | None = None,
+        **keywords: Unpack[OptionKeywords],
     ) -> list[Explanation]: ...
     def explain(
-        self, text: str | Iterable[str], options: Options | None = None, **changes: Any
+        self,
+        text: str | Iterable[str],
+        options: Options | None = None,
+        **keywords: Unpack[OptionKeywords],
     ) -> Explanation | list[Explanation]:
         """The explanation of a text; of a list of texts, a list of explanations.
 
         Keywords are the fields of ``Options``: ``explain("…", target="last", max_size=4)``.
         """
-        options = checked_options(options).change(**changes)
+        options = checked_options(options).change(**keywords)
         texts = text_list(text)
         explanations: list[Explanation] = []
         try:
@@ -199,23 +146,37 @@ class Explainer:
         *,
         start: Callable[[K], Rationale] | None = None,
         on_scored: Callable[[int], None] | None = None,
+        on_error: Callable[[K, RationalesError], None] | None = None,
     ) -> Iterator[tuple[K, Rationale]]:
         """The rationale of each context with its key, as it is found; all run side by side.
 
-        ``start`` gives rationales that were found before, which ``minimal`` then prunes: nothing is
-        searched again. ``on_scored`` hears how many subsets were scored.
+        ``start`` gives rationales that were found before, which ``minimal`` prunes: nothing is
+        searched again. ``on_scored`` hears how many subsets were scored; ``on_error`` of a context
+        that cannot be rationalized, which is raised if there is no such function.
         """
-        rankers: dict[Options, Ranker | None] = {}
+        importances = Importances(self.model, getattr(self.scorer, "batch_tokens", None))
 
         def searches() -> Iterator[tuple[K, Context, Search]]:
-            for key, context in contexts:
-                own = options if isinstance(options, Options) else options(key)
-                if own not in rankers:
-                    rankers[own] = self._ranker(own)
-                begun = None if start is None else start(key)
-                yield key, context, make_search(context, own, Means(rankers[own]), begun)
+            asked = (
+                (key, context, options if isinstance(options, Options) else options(key))
+                for key, context in contexts
+            )
+            for together in _together(asked):
+                texts = [context for _, context, _ in together]
+                for key, context, own in together:
+                    seed, steps = own.value("seed"), own.ig_steps
+                    rank = partial(importances.of, context, own.method, seed, steps, texts)
+                    begun = None if start is None else start(key)
+                    yield key, context, make_search(context, own, rank, begun)
 
-        return run(searches(), SpanScorer(self.scorer), on_evaluations=on_scored)
+        guarded = ((key, context, _guarded(search)) for key, context, search in searches())
+        for key, found in run(guarded, SpanScorer(self.scorer), on_evaluations=on_scored):
+            if isinstance(found, Rationale):
+                yield key, found
+            elif on_error is None:
+                raise found
+            else:
+                on_error(key, found)
 
     def explain_all(
         self,
@@ -228,7 +189,7 @@ class Explainer:
         a ``Failure``, and the others go on; a ``Failure`` among the requests is its own answer.
         An interrupt raises ``Interrupted``, which holds what is finished and not yet handed out.
         """
-        jobs: deque[Job | Failure] = deque()  # those begun and not yet handed out, in order
+        jobs: deque[_Job | Failure] = deque()  # those begun and not yet handed out, in order
         progress = Progress()
 
         def tell(done: int = 0, total: int = 0, evaluations: int = 0) -> None:
@@ -239,71 +200,77 @@ class Explainer:
             if on_progress is not None:
                 on_progress(progress)
 
-        def searches() -> Iterator[tuple[Job, Context, Generator[list[Subset], list[Score], None]]]:
+        def contexts() -> Iterator[tuple[tuple[_Job, int], Context]]:
             for request in requests:
-                if isinstance(request, Failure):
-                    jobs.append(request)
-                    continue
                 try:
-                    job = self._begin(request)
+                    jobs.append(request if isinstance(request, Failure) else self._begin(request))
                 except RationalesError as error:
                     jobs.append(Failure(error, getattr(request, "id", None)))
-                    continue
-                jobs.append(job)
-                tell(total=len(job.targets))
-                for target in job.targets:
-                    if job.error is not None:
-                        break
-                    context = job.context(target)
-                    job.evaluations.add(self._evaluation(context))
-                    yield job, context, job.search(context)
+                if isinstance(job := jobs[-1], _Job):
+                    tell(total=len(job.contexts))
+                    for target, context in enumerate(job.contexts):
+                        if job.error is None:
+                            yield (job, target), context
+
+        def fail(key: tuple[_Job, int], error: RationalesError) -> None:
+            key[0].error = key[0].error or error
 
         def finished() -> Iterator[Explanation | Failure]:
             while jobs and (isinstance(jobs[0], Failure) or jobs[0].over):
-                yield self._end(jobs.popleft())
+                job = jobs.popleft()
+                if isinstance(job, _Job) and job.error is not None:
+                    job = Failure(job.error, job.request.id)
+                yield job if isinstance(job, Failure) else self._explanation(job)
 
         try:
-            for _ in run(
-                searches(), SpanScorer(self.scorer), on_evaluations=lambda n: tell(evaluations=n)
+            for (job, _), rationale in self.rationalize(
+                contexts(),
+                lambda key: key[0].request.options,
+                on_scored=lambda count: tell(evaluations=count),
+                on_error=fail,
             ):
+                job.found.append(rationale)
                 tell(done=1)
                 yield from finished()
-            yield from finished()  # what is left had no target that can be explained
+            yield from finished()  # what is left failed, or had no target that can be explained
         except KeyboardInterrupt as error:
-            begun = [job for job in jobs if isinstance(job, Job) and (job.found or job.over)]
+            begun = [job for job in jobs if isinstance(job, _Job) and (job.found or job.over)]
             raise Interrupted(
                 [self._explanation(job) for job in begun if job.error is None]
             ) from error
 
-    def _begin(self, request: Request) -> Job:
-        """The text tokenised and continued, its targets found, its search chosen."""
-        check_request(request)
-        options = request.options
+    def _begin(self, request: Request) -> _Job:
+        """The text tokenised and continued, its targets found, their contexts made."""
+        if not isinstance(request, Request):
+            raise RationalesError(f"give requests, as in Request(text), not {given(request)}")
+        if not isinstance(request.text, str):
+            raise RationalesError(f"the text of a request must be a str, not {given(request.text)}")
+        check_tokenizer(self.tokenizer)
+        options = checked_options(request.options)
         for value in (request.id, *vars(options).values()):
             if isinstance(value, str):
                 check_unicode(value)
         check_input(options, self._kind)
         passage, targets = self._passage(request.text, options)
-        unexplainable = tuple(t for t in targets if t == 0)
+        job = _Job(request, passage, [], tuple(t for t in targets if t == 0))
         targets = [t for t in targets if t > 0]
-        if options.span and targets and targets[-1] - targets[0] >= len(targets):
-            raise OptionError(
-                "{span} takes tokens that follow each other, and {target} names others: "
-                "leave out {span}, or give a range such as 3:7"
+        extra_ids = self._alternative(passage, targets, options)
+        span_ids: tuple[int, ...] = ()
+        if options.span and targets:
+            if targets[-1] - targets[0] >= len(targets):
+                raise OptionError(
+                    "{span} takes tokens that follow each other, and {target} names others: "
+                    "leave out {span}, or give a range such as 3:7"
+                )
+            span_ids = passage.ids[targets[0] + 1 : targets[-1] + 1]
+            targets = targets[:1]
+        units, levels = _units(passage, options)
+        for target in targets:
+            context = replace(
+                passage.context(target), extra_ids=extra_ids, span_ids=span_ids, levels=levels
             )
-        span = passage.ids[targets[0] + 1 : targets[-1] + 1] if options.span and targets else ()
-        return Job(
-            request,
-            passage,
-            targets=targets[:1] if options.span else targets,
-            unexplainable=unexplainable,
-            means=self._means(passage, options),
-            units=group(passage.tokens, options.unit, options.value("language"))
-            if options.unit != "token"
-            else None,
-            asked=self._asked(passage, targets, options),
-            span=span,
-        )
+            job.contexts.append(context if units is None else context.grouped(units))
+        return job
 
     def _passage(self, text: str, options: Options) -> tuple[Passage, list[int]]:
         """The text with its continuation, and which of its tokens are to be explained."""
@@ -315,20 +282,12 @@ class Explainer:
             if options.continuation is None:
                 passage = self._generate(passage, options.value("generate"))
             targets = list(range(passage.start, len(passage.tokens)))
-        self._check_length(len(passage.tokens))
+        self.check_length("text with its continuation", len(passage.tokens), seen=-1)
         return passage, targets
 
-    def _means(self, passage: Passage, options: Options) -> Means:
-        """What the search of these options needs besides the scorer."""
-        language = options.value("language")
-        levels = (
-            [group(passage.tokens, unit, language) for unit in ("sentence", "word", "token")]
-            if options.coarse_to_fine
-            else ()
-        )
-        return Means(self._ranker(options), levels)
-
-    def _asked(self, passage: Passage, targets: Sequence[int], options: Options) -> tuple[int, ...]:
+    def _alternative(
+        self, passage: Passage, targets: Sequence[int], options: Options
+    ) -> tuple[int, ...]:
         """The id of the alternative that the targets have to beat, if there is one."""
         if options.instead_of is None:
             return ()
@@ -346,16 +305,16 @@ class Explainer:
         """The id of the first token of a text that might have come instead of a target."""
         return alternative_id(self.tokenizer, text)
 
-    def _generate(self, passage: Passage, how_many: int) -> Passage:
-        """The passage with the model's own continuation, by raw argmax.
+    def _generate(self, passage: Passage, count: int) -> Passage:
+        """The passage with the model's own continuation of at most ``count`` tokens, by raw argmax.
 
         The scorer itself decodes: what it generates is what it predicts. ``generate()`` would obey
         penalties and suppressed tokens, and give targets that the model does not predict.
         """
         ids = list(passage.ids)
-        self._check_length(len(ids) + how_many)
+        self.check_length("text with its continuation", len(ids) + count, seen=-1)
         ends = end_ids(self.model, self.tokenizer)
-        for _ in range(how_many):
+        for _ in range(count):
             context = Context(tuple(ids), target_id=0)
             [score] = self.scorer.score([(context, tuple(range(len(ids))))])
             ids.append(score.prediction_id)
@@ -365,6 +324,8 @@ class Explainer:
 
     def _check_ids(self, ids: Iterable[int]) -> None:
         """Raise if the tokenizer gives an id for which the model has no embedding."""
+        from rationales.models import embedded
+
         rows = None if self.model is None else embedded(self.model)
         for id in ids:
             if rows is not None and id >= rows:
@@ -373,43 +334,25 @@ class Explainer:
                     f"model has embeddings for {rows} tokens: give the model's own tokenizer"
                 )
 
-    def _check_length(self, tokens: int) -> None:
+    def check_length(self, what: str, tokens: int, seen: int = 0) -> None:
+        """Raise if the model has too few positions for this many tokens.
+
+        ``seen`` is −1 where the last token is only a target, which the model does not see.
+        """
         limit = getattr(self.scorer, "max_positions", None)
-        if limit is not None and tokens - 1 > limit:  # the last token is only a target
+        if limit is not None and tokens + seen > limit:
             raise RationalesError(
-                f"the text has {tokens} tokens with its continuation, and the model has positions "
-                f"for {limit}: shorten the text"
+                f"the {what} has {tokens} tokens, and the model has positions for {limit}: "
+                "shorten the text"
             )
 
-    def _ranker(self, options: Options) -> Ranker | None:
-        if options.method not in BASELINES:
-            return None
-        from rationales.ranking import RankingOptions, make_ranker
-
-        batch_tokens = getattr(self.scorer, "batch_tokens", None)
-        wanted = RankingOptions(options.absolute, options.value("seed"), options.ig_steps)
-        if batch_tokens is not None:
-            wanted = replace(wanted, batch_tokens=batch_tokens)
-        return make_ranker(options.method, self.model, wanted)
-
-    def _evaluation(self, context: Context) -> str:
-        evaluation = getattr(self.scorer, "evaluation", None)
-        return evaluation(context) if evaluation is not None else "black-box"
-
-    def _end(self, job: Job | Failure) -> Explanation | Failure:
-        """The answer to a request that is over."""
-        if isinstance(job, Failure):
-            return job
-        if job.error is not None:
-            return Failure(job.error, job.request.id)
-        return self._explanation(job)
-
-    def _explanation(self, job: Job) -> Explanation:
-        """What was found for a request, be it all or not."""
+    def _explanation(self, job: _Job) -> Explanation:
+        """What was found for a request, complete or not."""
+        evaluation = getattr(self.scorer, "evaluation", lambda context: "black-box")
         return Explanation(
             model=self.name,
             method=job.request.options.method,
-            evaluation="+".join(sorted(job.evaluations, reverse=True)) or "none",
+            evaluation="+".join(sorted({*map(evaluation, job.contexts)}, reverse=True)) or "none",
             tokens=job.passage.tokens,
             rationales=tuple(
                 self._with_texts(rationale, job.passage)
@@ -417,32 +360,47 @@ class Explainer:
             ),
             seconds=time.perf_counter() - job.started,
             unexplainable=job.unexplainable,
-            complete=job.finished,
+            complete=len(job.found) == len(job.contexts),
             id=job.request.id,
             adapter=self.adapter,
             options=job.request.options.shaping(),
         )
 
     def _with_texts(self, rationale: Rationale, passage: Passage) -> Rationale:
-        answer = passage.tokens[rationale.target : rationale.target + rationale.span]
+        """The rationale with the texts of its target and of what the model predicted."""
+        target = passage.tokens[rationale.target : rationale.target + rationale.target_length]
         others = tuple(self._with_texts(other, passage) for other in rationale.alternatives)
 
         def named(step: Step) -> Step:
             return replace(step, prediction_text=token_text(self.tokenizer, step.prediction_id))
 
+        full = rationale.full_context
         return replace(
             rationale,
-            target_text="".join(token.text for token in answer)
+            target_text="".join(token.text for token in target)
             or token_text(self.tokenizer, rationale.target_id),
             alternatives=others,
             steps=tuple(map(named, rationale.steps)),
-            whole=None if rationale.whole is None else named(rationale.whole),
+            full_context=None if full is None else named(full),
         )
 
 
-def _packaged_adapter() -> Path:
-    """The folder of the default model's compatibility adapter, which is part of the package."""
-    return Path(__file__).parent / "adapters" / DEFAULT_ADAPTER
+def rationalize(
+    context: Context,
+    scorer: SubsetScorer,
+    options: Options | None = None,
+    **keywords: Unpack[OptionKeywords],
+) -> Rationale:
+    """The rationale of one context under any scorer: the pipeline without text.
+
+    Keywords are the fields of ``Options``; methods that look inside a model are not for this one.
+    """
+    check_context(context)
+    check_scorer(scorer)
+    options = checked_options(options).change(**keywords)
+    check_input(options, "ids")
+    [(_, rationale)] = Explainer(scorer).rationalize([(0, context)], options)
+    return rationale
 
 
 def end_ids(model: PreTrainedModel | None, tokenizer: Tokenizer) -> set[int]:
@@ -454,22 +412,40 @@ def end_ids(model: PreTrainedModel | None, tokenizer: Tokenizer) -> set[int]:
     return found
 
 
-def rationalize(
-    context: Context, scorer: SubsetScorer, options: Options | None = None, **changes: Any
-) -> Rationale:
-    """The rationale of one context under any scorer: the pipeline without text.
+def _together(
+    asked: Iterable[tuple[K, Context, Options]],
+) -> Iterator[list[tuple[K, Context, Options]]]:
+    """Contexts of a baseline that extend each other, as one list; every other one by itself."""
+    run: list[tuple[K, Context, Options]] = []
+    for key, context, options in asked:
+        if run:
+            _, before, same = run[-1]
+            if options != same or context.ids[: len(before.ids)] != before.ids:
+                yield run
+                run = []
+        run.append((key, context, options))
+        if options.method not in BASELINES:  # nothing to gain: the search may start at once
+            yield run
+            run = []
+    if run:
+        yield run
 
-    Keywords are the fields of ``Options``; methods that look inside a model are not for this one.
-    """
-    check_context(context)
-    check_scorer(scorer)
-    options = checked_options(options).change(**changes)
-    check_input(options, "ids")
-    ranker: Ranker | None = None
-    if options.method in BASELINES:
-        from rationales.ranking import RankingOptions, make_ranker
 
-        ranker = make_ranker(options.method, None, RankingOptions(seed=options.value("seed")))
-    search = make_search(context, options, Means(ranker))
-    [(_, rationale)] = run([(0, context, search)], SpanScorer(scorer))
-    return rationale
+def _guarded(search: Search) -> Any:
+    """The search, with an error as its result."""
+    try:
+        return (yield from search)
+    except RationalesError as error:
+        return error
+
+
+def _units(
+    passage: Passage, options: Options
+) -> tuple[tuple[Subset, ...] | None, tuple[tuple[Subset, ...], ...]]:
+    """The units that a search adds (None: tokens), and the levels of a coarse-to-fine search."""
+    language = options.value("language")
+    levels: tuple[Any, ...] = ("sentence", "word", "token") if options.coarse_to_fine else ()
+    return (
+        None if options.unit == "token" else group(passage.tokens, options.unit, language),
+        tuple(group(passage.tokens, level, language) for level in levels),
+    )

@@ -1,22 +1,29 @@
 """What can be asked of an explanation: which tokens, which search, within which limits.
 
-An option that only some methods or inputs read is None (or 0, or False) unless it is given: so one
-that is given where nothing reads it can be refused, which ``option_rules`` does. ``DEFAULTS`` are
-the values of those that are not given.
+``Options`` is the one definition of every option: its type and bounds are checked, the docstring
+under it is the command line's help, and a line of JSON has the same names. An option that only some
+methods or inputs read is None (or False) unless it is given: so one that is given where nothing
+reads it is an error, not a silence. ``DEFAULTS`` are the values of options that are not given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from annotated_types import Ge, Gt, MinLen
+from typing_extensions import TypedDict
+
+from rationales.checking import Expected, check_values
 from rationales.errors import OptionError, RationalesError
-from rationales.methods import check_method
-from rationales.option_rules import check_together
+from rationales.methods import METHODS, check_method
 from rationales.search.criterion import parse
 
-UNITS = ("token", "word", "sentence")
+Unit = Literal["token", "word", "sentence"]
+Specials = Literal["pinned", "candidate"]
+Target = str | int | Sequence[int]
+
 DEFAULTS: Mapping[str, Any] = {
     "generate": 8,
     "beam": 3,
@@ -26,116 +33,92 @@ DEFAULTS: Mapping[str, Any] = {
     "language": "en",
 }
 
-_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
-    "generate": ((int,), "a whole number"),
-    "continuation": ((str,), "a text"),
-    "src_lang": ((str,), "the code of a language"),
-    "tgt_lang": ((str,), "the code of a language"),
-    "prefix": ((str,), "a text"),
-    "max_length": ((int,), "a whole number"),
-    "target": (
-        (str, int, list, tuple),
-        "all, last, an index, a range such as 3:7, a word, or a list of indices",
-    ),
-    "chat": ((bool,), "true or false"),
-    "specials": ((str,), "pinned or candidate"),
-    "method": ((str,), "the name of a method"),
-    "max_size": ((int,), "a whole number"),
-    "max_evaluations": ((int,), "a whole number"),
-    "absolute": ((bool,), "true or false"),
-    "keep_candidates": ((int,), "a whole number"),
-    "seed": ((int,), "a whole number"),
-    "ig_steps": ((int,), "a whole number"),
-    "fast": ((bool,), "true or false"),
-    "minimal": ((bool,), "true or false"),
-    "beam": ((int,), "a whole number"),
-    "unit": ((str,), "token, word or sentence"),
-    "coarse_to_fine": ((bool,), "true or false"),
-    "language": ((str,), "the code of a language"),
-    "criterion": ((str,), "the name of a criterion"),
-    "instead_of": ((str,), "a text"),
-    "disjoint": ((int,), "a whole number"),
-    "span": ((bool,), "true or false"),
-    "penalty": ((int, float), "a number"),
-}
-"""What the values are of; None besides, where it is the default."""
-
-_LEAST: dict[str, int] = {
-    **dict.fromkeys(("generate", "max_size", "max_length", "ig_steps", "beam", "disjoint"), 1),
-    **dict.fromkeys(("max_evaluations", "keep_candidates"), 0),
-}
+_Text = Annotated[str, MinLen(1)]
+_Language = Expected("the code of a language")
 
 
 @dataclass(frozen=True)
 class Options:
     """The questions and limits of one explanation; every field has a sensible default."""
 
-    generate: int | None = None
-    """How many tokens the model continues with; each is explained."""
-    continuation: str | None = None
-    """A text that the model is made to continue with, instead of its own."""
-    target: str | int | Sequence[int] | None = None
-    """Tokens of the text itself: ``"all"``, ``"last"``, an index or a list of indices, a range
-    without its end (``"3:7"``), or a word (``"word#2"`` its second occurrence; ``"2024#1"`` one
-    that is a number)."""
+    generate: Annotated[int | None, Ge(1)] = None
+    """Explain this many tokens of the model's own continuation; 8 if left out."""
+    continuation: Annotated[_Text | None, Expected("a text")] = None
+    """Explain this continuation (or translation) instead of the model's own."""
+    target: Annotated[
+        str | int | Annotated[Sequence[int], MinLen(1)] | None,
+        Expected(
+            "all, last, an index, a range such as 3:7, a word, or a list of whole numbers, at "
+            "least one"
+        ),
+    ] = None
+    """Explain tokens of the text itself (of a translation: of the translation, with indices that
+    count from the first token of the source): all, last, an index (negative from the end), a range
+    such as 3:7 (without token 7), a list such as 3,7, or a word (its last occurrence; WORD#2: its
+    second; 2024#1: a word that is a number)."""
     chat: bool = False
-    """Wrap the text in the model's chat template; the template's tokens are pinned."""
-    specials: Literal["pinned", "candidate"] = "pinned"
-    """Whether special tokens that the tokenizer adds are always kept, or searched like others."""
-    method: str = None  # type: ignore[assignment]  # a name as soon as there is an object
-    """The name of the search; if none is given, ``greedy``, or ``beam`` where ``beam`` is given."""
-    fast: bool = False
-    """Greedy search that scores a shortlist in most of its steps."""
-    minimal: bool = False
-    """Drop what is not needed from a rationale that was found, until nothing can go."""
-    beam: int | None = None
-    """How many subsets of each size the method ``beam`` keeps."""
-    penalty: float | None = None
-    """What a token costs in the method ``soft``, in nats: the paper's λ."""
-    unit: Literal["token", "word", "sentence"] = "token"
-    """What a search adds at a time."""
-    coarse_to_fine: bool = False
-    """Search sentences first, then words in the sentences kept, then tokens in these."""
-    language: str | None = None
-    """The language of the text (``"de"``), by which sentences are told apart."""
-    criterion: str = "argmax"
-    """When a subset is enough: ``argmax``, ``top-k=K``, ``prob=P`` or ``ratio=R``."""
-    instead_of: str | None = None
-    """A subset is enough if the target is more likely than this alternative's first token."""
-    disjoint: int = 1
-    """Up to so many rationales for each target, that share nothing but what is required."""
-    span: bool = False
-    """One rationale for all tokens of the continuation or target, as one answer."""
-    max_size: int | None = None
-    """No rationale grows beyond this many tokens, or words, or sentences."""
-    max_evaluations: int | None = None
-    """The budget of an exhaustive search, for each target; 0: there is no limit."""
-    absolute: bool = False
-    """Signed baselines order by absolute value."""
-    keep_candidates: int = 0
-    """How many of the best candidates each greedy step records."""
-    seed: int | None = None
-    """The seed of the random control."""
-    ig_steps: int | None = None
-    """Steps of the integral of integrated gradients: 100, or 50 for a translation, if not given."""
-    src_lang: str | None = None
-    """The language of the source, for translation models that know several."""
-    tgt_lang: str | None = None
-    """The language of the translation, for such models."""
+    """Wrap the text in the model's chat template; the template's own tokens are pinned."""
+    src_lang: Annotated[str | None, _Language] = None
+    """The language of the source, for models that know several."""
+    tgt_lang: Annotated[str | None, _Language] = None
+    """The language of the translation, for models that know several."""
     prefix: str | None = None
-    """A text before the source that tells a model what to do (T5); its tokens are pinned."""
-    max_length: int | None = None
-    """No translation has more tokens than this."""
+    """A text before the source that tells the model what to do (T5); its tokens are pinned."""
+    max_length: Annotated[int | None, Ge(1)] = None
+    """Translate into at most this many tokens; about twice the source if left out."""
+    specials: Specials = "pinned"
+    """Special tokens that the tokenizer adds: pinned (always kept, not counted) or candidate."""
+    method: Annotated[str, Expected("the name of a method")] = None  # type: ignore[assignment]  # a name as soon as there is an object
+    """How to search: METHODS; greedy if left out."""
+    fast: bool = False
+    """Greedy search that scores a shortlist in most steps, and ends minimal: several times faster
+    on long contexts and long rationales."""
+    minimal: bool = False
+    """Then drop tokens that are not needed, until no single one can be dropped."""
+    beam: Annotated[int | None, Ge(1)] = None
+    """Keep this many best subsets of each size (method beam; 3 if left out): never longer than
+    greedy."""
+    unit: Unit = "token"
+    """Add a token, a word or a sentence at a time."""
+    coarse_to_fine: bool = False
+    """For long texts: search sentences, then words in the sentences kept, then tokens in these."""
+    language: Annotated[_Text | None, _Language] = None
+    """The language of the text, such as de, by which sentences are split; en if left out."""
+    criterion: Annotated[str, Expected("the name of a criterion")] = "argmax"
+    """When a subset is sufficient: argmax, top-k=K, prob=P, ratio=R (of the probability given the
+    full context), or none (never: the search goes on to --max-size)."""
+    instead_of: Annotated[_Text | None, Expected("a text")] = None
+    """A contrast: a subset is sufficient if the target is more likely than the first token of this
+    text. Why "she", and not " he"?"""
+    disjoint: Annotated[int, Ge(1)] = 1
+    """Up to this many rationales for each target, without a token in common."""
+    span: bool = False
+    """One rationale for all tokens of the target or continuation together."""
+    penalty: Annotated[float | None, Gt(0)] = None
+    """The cost of a token in the method soft, in nats (the paper's λ); 0.5 if left out."""
+    max_size: Annotated[int | None, Ge(1)] = None
+    """Stop at rationales of this many tokens (or other units)."""
+    max_evaluations: Annotated[int | None, Ge(0)] = None
+    """At most this many subsets for each target in exhaustive search; 100,000 if left out, 0: no
+    limit."""
+    absolute: bool = False
+    """Order gradient-x-embedding and integrated-gradients by absolute value."""
+    keep_candidates: Annotated[int, Ge(0)] = 0
+    """Record this many of the best candidates of each greedy step."""
+    seed: int | None = None
+    """The seed of the method random; 0 if left out."""
+    ig_steps: Annotated[int | None, Ge(1)] = None
+    """Steps of integrated-gradients; 100 if left out, 50 for a translation."""
 
     def __post_init__(self) -> None:
-        check_values({field.name: getattr(self, field.name) for field in fields(self)})
-        if isinstance(self.target, list):
-            object.__setattr__(self, "target", tuple(self.target))
         # As it was given: what is changed later may call for another method.
         object.__setattr__(self, "_given_method", self.method)
         if self.method is None:
             object.__setattr__(self, "method", "greedy" if self.beam is None else "beam")
-        check_together(self)
+        check_option_values({field.name: getattr(self, field.name) for field in fields(self)})
+        if isinstance(self.target, list):
+            object.__setattr__(self, "target", tuple(self.target))
+        _check_together(self)
 
     def is_given(self, name: str) -> bool:
         """Whether an option has another value than it has if left out."""
@@ -147,7 +130,7 @@ class Options:
         return DEFAULTS[name] if given is None else given
 
     def shaping(self) -> dict[str, Any]:
-        """The options that decide what a rationale is, as far as they are not the usual ones."""
+        """The options that decide what a rationale is, where they are not the default ones."""
         names = ["fast", "minimal", "unit", "coarse_to_fine", "language", "criterion"]
         names += ["instead_of", "disjoint", "span", "max_size"]
         always = {"beam": ["beam"], "soft": ["penalty"]}.get(self.method, [])
@@ -163,37 +146,161 @@ class Options:
         return replace(self, **{"method": self.__dict__["_given_method"], **changes})
 
 
-def check_values(values: Mapping[str, Any]) -> None:
+class OptionKeywords(TypedDict, total=False):
+    """The fields of ``Options`` as keywords, for editors and type checkers."""
+
+    generate: int | None
+    continuation: str | None
+    target: Target | None
+    chat: bool
+    src_lang: str | None
+    tgt_lang: str | None
+    prefix: str | None
+    max_length: int | None
+    specials: Specials
+    method: str
+    fast: bool
+    minimal: bool
+    beam: int | None
+    unit: Unit
+    coarse_to_fine: bool
+    language: str | None
+    criterion: str
+    instead_of: str | None
+    disjoint: int
+    span: bool
+    penalty: float | None
+    max_size: int | None
+    max_evaluations: int | None
+    absolute: bool
+    keep_candidates: int
+    seed: int | None
+    ig_steps: int | None
+
+
+Input = Literal["causal", "seq2seq", "ids"]
+"""What is explained: a text by a language model, one by an encoder–decoder, or bare ids."""
+
+READ_BY: dict[str, tuple[str, ...]] = {
+    "fast": ("greedy",),
+    "coarse_to_fine": ("greedy",),
+    "keep_candidates": ("greedy",),
+    "max_evaluations": ("exhaustive",),
+    "beam": ("beam",),
+    "penalty": ("soft",),
+    "absolute": tuple(name for name, method in METHODS.items() if method.signed),
+    "ig_steps": ("integrated-gradients",),
+    "seed": ("random",),
+}
+"""The methods that read an option; all methods read one that is not here."""
+
+_RULES: tuple[tuple[str, Callable[[Options], bool]], ...] = (
+    (
+        "{target} and {continuation} exclude each other: a target names tokens of the text",
+        lambda o: o.target is not None and o.continuation is not None,
+    ),
+    (
+        "leave out {generate}: {target} names tokens of the text, and nothing is generated",
+        lambda o: o.generate is not None and o.target is not None,
+    ),
+    (
+        "leave out {generate}: {continuation} is given, and nothing is generated",
+        lambda o: o.generate is not None and o.continuation is not None,
+    ),
+    (
+        "leave out {max_length}: {continuation} is given, and nothing is translated",
+        lambda o: o.max_length is not None and o.continuation is not None,
+    ),
+    (
+        "leave out {specials} or {chat}: the special tokens of a chat template are always pinned",
+        lambda o: o.specials == "candidate" and o.chat,
+    ),
+    (
+        "leave out {language}, by which sentences are split, or give {unit} sentence or "
+        "{coarse_to_fine}",
+        lambda o: o.language is not None and o.unit != "sentence" and not o.coarse_to_fine,
+    ),
+    (
+        "{coarse_to_fine} has units of its own: leave out {unit}",
+        lambda o: o.coarse_to_fine and o.unit != "token",
+    ),
+    (
+        "{instead_of} is a criterion of its own: leave out {criterion}",
+        lambda o: o.instead_of is not None and o.criterion != "argmax",
+    ),
+    (
+        "{instead_of} compares single tokens: leave out {span}",
+        lambda o: o.instead_of is not None and o.span,
+    ),
+    (
+        "{criterion} none ends at a size: give {max_size}",
+        lambda o: o.criterion == "none" and o.max_size is None,
+    ),
+    *(
+        (
+            f"the method soft weighs size against probability: leave out {{{name}}}",
+            lambda o, name=name: o.method == "soft" and o.is_given(name),
+        )
+        for name in ("criterion", "instead_of", "minimal", "disjoint")
+    ),
+)
+"""What is said if these options are given together."""
+
+_OF_TRANSLATIONS = dict.fromkeys(
+    ("src_lang", "tgt_lang", "prefix", "max_length"), "it is for translation, by an encoder–decoder"
+)
+NOT_FOR: dict[Input, dict[str, str]] = {
+    "causal": _OF_TRANSLATIONS,
+    "seq2seq": {
+        "chat": "an encoder–decoder has no chat template",
+        "generate": "a translation ends by itself; {max_length} bounds it",
+    },
+    "ids": {
+        **dict.fromkeys(
+            ("generate", "continuation", "target", "chat", "specials", *_OF_TRANSLATIONS),
+            "it is for texts; a context has its ids and its target",
+        ),
+        "unit": "it is for texts; give the context its units",
+        "language": "it is for texts; give the context its units",
+        "instead_of": "it is for texts; give the context the id of the alternative",
+        "span": "it is for texts; give the context all ids of its target",
+    },
+}
+"""Options that have no meaning for an input, and why."""
+
+
+def check_option_values(values: Mapping[str, Any]) -> None:
     """Raise if an option has a value that it cannot have, whatever the others are."""
-    for name, value in values.items():
-        if value is None and getattr(Options, name) is None:
-            continue
-        kinds, words = _TYPES[name]
-        # True is an int to Python, but not to a user.
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise OptionError(f"{{{name}}} must be {words}, not {{value!r}}", value=value)
-        _check_value(name, value)
+    check_values(Options, values)
+    if "method" in values:
+        check_method(values["method"])
+    if "criterion" in values:
+        parse(values["criterion"])
 
 
-def _check_value(name: str, value: Any) -> None:
-    """Raise if a value is of the right type, but none of those that the option takes."""
-    if name in _LEAST and value < _LEAST[name]:
-        least = _LEAST[name]
-        raise OptionError(f"{{{name}}} must be at least {least}, not {{value}}", value=value)
-    if name in ("continuation", "instead_of", "language") and not value:
-        raise OptionError(f"{{{name}}} is empty: give {_TYPES[name][1]}, or leave it out")
-    if name == "target" and isinstance(value, list | tuple):
-        if not value or not all(isinstance(i, int) and not isinstance(i, bool) for i in value):
+def check_input(options: Options, kind: Input) -> None:
+    """Raise if an option that is given has no meaning for this kind of input."""
+    for name, why in NOT_FOR[kind].items():
+        if options.is_given(name):
+            raise OptionError(f"leave out {{{name}}}: {why}")
+    if kind == "seq2seq" and METHODS[options.method].causal_only:
+        raise OptionError(
+            "{value} follows one stack of layers, and an encoder–decoder has two: give "
+            "another {method}, such as last-attention or all-attention",
+            value=options.method,
+        )
+
+
+def _check_together(options: Options) -> None:
+    """Raise if two options contradict each other, or if the method does not read one."""
+    for name, methods in READ_BY.items():
+        if options.is_given(name) and options.method not in methods:
             raise OptionError(
-                "{target} must be a list of whole numbers, at least one, not {value!r}", value=value
+                f"{{{name}}} goes with the method {{methods}}, not {{value}}: leave it out, "
+                "or give another {method}",
+                methods=" or ".join(methods),
+                value=options.method,
             )
-    elif name == "method":
-        check_method(value)
-    elif name == "criterion":
-        parse(value)
-    elif name == "specials" and value not in ("pinned", "candidate"):
-        raise OptionError("{specials} must be pinned or candidate, not {value!r}", value=value)
-    elif name == "unit" and value not in UNITS:
-        raise OptionError("{unit} must be token, word or sentence, not {value!r}", value=value)
-    elif name == "penalty" and not 0 < value < float("inf"):
-        raise OptionError("{penalty} must be more than 0, not {value}", value=value)
+    for message, holds in _RULES:
+        if holds(options):
+            raise OptionError(message)

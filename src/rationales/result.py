@@ -1,7 +1,8 @@
 """What a search found: steps, a rationale, and the explanation of a whole text.
 
-These are values: frozen, comparable, and the same in Python and in JSON (``schema.json`` in this
-package says what the JSON looks like). They hold no model and draw no pictures.
+These are values: frozen, comparable, hashable. Their fields are the one definition of the JSON
+format: ``schema.py`` reads and writes them, and ``schema.json`` is generated from them. They hold
+no model and draw no pictures.
 """
 
 from __future__ import annotations
@@ -11,85 +12,115 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from rationales.context import Token
+from annotated_types import Ge, MinLen
+
+from rationales.context import DESCRIBED, Token
 from rationales.errors import MissingExtraError, RationalesError
-from rationales.schema import faults
 
 if TYPE_CHECKING:
     import pandas
 
-SCHEMA_VERSION = 1
-ROUNDING = 1e-6
-"""A log-probability may be above 0 by this much, which is then taken for rounding."""
+
+class _NullIsImpossible:
+    """In JSON, null stands for the log-probability −∞, which JSON has no number for."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema as core
+
+        return core.no_info_before_validator_function(
+            lambda value: -math.inf if value is None else value,
+            core.float_schema(),
+            serialization=core.plain_serializer_function_ser_schema(
+                lambda value: None if value == -math.inf else value
+            ),
+        )
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"type": ["number", "null"]}
+
+
+Logprob = Annotated[float, _NullIsImpossible()]
+Index = Annotated[int, Ge(0)]
+Stopped = Literal["max-size", "budget"]
+Unit = Annotated[tuple[Index, ...], MinLen(1)]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token that could have been added at a step, and the target's log-probability with it.
+    """A token or unit that could have been added at a step, and what it would have led to."""
 
-    ``unit`` holds all its tokens if it is a larger unit (a word), of which ``index`` is the last.
-    """
-
-    index: int
-    target_logprob: float
-    unit: tuple[int, ...] | None = None
+    index: Index
+    """The index of the token; of a larger unit, of its last token."""
+    target_logprob: Logprob
+    """The target's log-probability with it, in nats; null: the target is impossible."""
+    unit: Unit | None = None
+    """All tokens of the unit, if it has several (a word)."""
+    __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
 
 
 @dataclass(frozen=True)
 class Step:
-    """The state after one token was added.
+    """The state after one token or unit was added."""
 
-    ``index`` is None where none was added: nothing but pinned tokens is kept, or everything is.
-    ``prediction_id`` is the model's most likely next token then; ``candidates`` are the best of
-    those that were tried. ``unit`` holds all tokens that were added if they are several (a word),
-    of which ``index`` is the last. ``asked_logprob`` is the log-probability of the alternative in a
-    contrast.
-    """
-
-    index: int | None
-    target_logprob: float
-    prediction_id: int
+    index: Index | None
+    """The index of the token that was added; of a larger unit, of its last token. Null if none was
+    added: only pinned tokens are kept, or the full context is."""
+    target_logprob: Logprob
+    """The target's log-probability then, in nats; null: the target is impossible."""
+    prediction_id: Index
+    """The id of the model's most likely next token then."""
     prediction_logprob: float | None = None
+    """The log-probability of that token, if the scorer tells it."""
     prediction_text: str | None = None
+    """The text of that token."""
     candidates: tuple[Candidate, ...] = ()
-    unit: tuple[int, ...] | None = None
-    asked_logprob: float | None = None
+    """The best of those that were tried, if they were recorded."""
+    unit: Unit | None = None
+    """All tokens that were added, if they are several (a word)."""
+    contrast_logprob: Annotated[float | None, _NullIsImpossible()] = None
+    """In a contrast: the log-probability of the alternative; null: it is impossible."""
+    __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
 
 
 @dataclass(frozen=True, repr=False)
 class Rationale:
-    """The subset of the context found for one target.
+    """The subset of the context found for one target."""
 
-    ``sufficient``: given only ``indices``, the model's most likely next token is the target (or
-    another criterion holds, if one was asked for). ``predicted``: the target is the most likely
-    token given the whole context (None: not asked), of which ``whole`` has the probabilities.
-    ``stopped`` names what ended a search that did not reach sufficiency: ``"max-size"`` or
-    ``"budget"``.
-
-    ``units`` are the words or sentences that were kept, in the order added, if the search added
-    such. ``minimal``: no unit can be taken away; ``optimal``: no smaller subset is sufficient; None
-    where nobody has looked. ``alternatives`` are further rationales that share only what is
-    required with this one and each other. ``span``: how many tokens the explained answer has.
-    """
-
-    target: int
-    target_id: int
-    indices: tuple[int, ...]
+    target: Index
+    """The index of the target's first token."""
+    target_id: Index
+    """The id of that token."""
+    indices: tuple[Index, ...]
+    """The kept tokens in the order in which they were added, pinned ones left out."""
     sufficient: bool
-    evaluations: int
+    """Whether, given only these tokens, the target is the model's most likely next token (or the
+    criterion that was asked for is met)."""
+    evaluations: Index
+    """How many subsets were scored."""
     steps: tuple[Step, ...] = ()
+    """How the rationale grew, one step for each token or unit added."""
     predicted: bool | None = None
-    stopped: str | None = None
+    """Whether the target is the most likely token given the full context; null: not known."""
+    stopped: Stopped | None = None
+    """What ended a search that did not reach sufficiency, if not the end of the context."""
     target_text: str | None = None
-    units: tuple[tuple[int, ...], ...] | None = None
+    """The text of the target."""
+    units: tuple[Unit, ...] | None = None
+    """The words or sentences that were kept, in the order added, if the search added such."""
     minimal: bool | None = None
+    """Whether no single unit can be dropped; null: not known."""
     optimal: bool | None = None
+    """Whether no smaller subset is sufficient; null: not known."""
     alternatives: tuple[Rationale, ...] = ()
-    span: int = 1
-    whole: Step | None = None
+    """Further rationales, which share only required tokens with this one and each other."""
+    target_length: Annotated[int, Ge(1)] = 1
+    """How many tokens the target has."""
+    full_context: Step | None = None
+    """The prediction given the full context."""
     tokens: tuple[Token, ...] = field(default=(), compare=False)
+    __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
 
     def __repr__(self) -> str:
         """One line: the target, what was kept for it, the verdict."""
@@ -139,23 +170,32 @@ class Explanation:
     """A text with a rationale for each of its targets.
 
     Behaves as the sequence of its rationales: ``explanation[3].text``, ``len(explanation)``.
-    ``unexplainable`` are targets with nothing before them. ``complete`` is False if the run was
-    interrupted and some targets are missing. ``adapter`` names the compatibility adapter that
-    answered for incomplete contexts, if there was one. ``options`` are those that decide what a
-    rationale is (``criterion``, ``unit``, ``fast`` …) as far as they are not the usual ones.
     """
 
     model: str
+    """The name of the model: a Hugging Face id, a folder, or what a black box was called."""
     method: str
+    """The search or the baseline that found the rationales: greedy, exhaustive …"""
     evaluation: str
+    """How subsets were evaluated: sparse (kept tokens alone, at their original positions), masked
+    (the full context under a mask), black-box, or several of these joined by +."""
     tokens: tuple[Token, ...]
+    """All tokens of the text, in order; of a translation, first the source, then the target."""
     rationales: tuple[Rationale, ...]
-    seconds: float
-    unexplainable: tuple[int, ...] = ()
+    """One rationale for each target, in text order."""
+    seconds: Annotated[float, Ge(0)] = field(compare=False)
+    """How long the explanation took."""
+    unexplainable: tuple[Index, ...] = ()
+    """Targets with nothing before them."""
     complete: bool = True
+    """False if the run was interrupted and rationales are missing."""
     id: str | int | None = None
+    """The id that came with the text."""
     adapter: str | None = None
-    options: dict[str, Any] = field(default_factory=dict)
+    """The compatibility adapter that answered for incomplete contexts."""
+    options: dict[str, Any] = field(default_factory=dict, hash=False)
+    """The options that decide what a rationale is (criterion, unit, fast …), if not the default."""
+    __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
 
     def __post_init__(self) -> None:
         attached = tuple(r.with_tokens(self.tokens) for r in self.rationales)
@@ -230,58 +270,20 @@ class Explanation:
         return cls.from_dict(data)
 
     def to_dict(self) -> dict[str, Any]:
-        """The explanation in plain dictionaries and lists, as in the JSON Schema."""
-        data: dict[str, Any] = {"schema": SCHEMA_VERSION}
-        if self.id is not None:
-            data["id"] = self.id
-        data |= {
-            "model": self.model,
-            **({"adapter": self.adapter} if self.adapter is not None else {}),
-            "method": self.method,
-            **({"options": self.options} if self.options else {}),
-            "evaluation": self.evaluation,
-            "tokens": [_token_to_dict(token) for token in self.tokens],
-            "rationales": [_rationale_to_dict(rationale) for rationale in self.rationales],
-        }
-        if self.unexplainable:
-            data["unexplainable"] = list(self.unexplainable)
-        if not self.complete:
-            data["complete"] = False
-        return data | {"seconds": self.seconds}
+        """The explanation in plain dictionaries and lists; defaults are left out."""
+        from rationales.schema import to_dict
+
+        return to_dict(self)
 
     @classmethod
     def from_dict(cls, data: Any) -> Explanation:
-        """The explanation in plain dictionaries; fields of later versions are ignored."""
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA_VERSION:
-            found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise RationalesError(
-                f"not an explanation of schema {SCHEMA_VERSION}: found {found!r}; "
-                "write one with Explanation.save or rationales explain --json"
-            )
-        try:
-            for fault in faults(data):
-                raise RationalesError(f"not a whole explanation: {fault}")
-            explanation = cls(
-                model=data["model"],
-                method=data["method"],
-                evaluation=data["evaluation"],
-                tokens=tuple(_token_from_dict(token) for token in data["tokens"]),
-                rationales=tuple(_rationale_from_dict(r) for r in data["rationales"]),
-                seconds=data["seconds"],
-                unexplainable=tuple(data.get("unexplainable", ())),
-                complete=data.get("complete", True),
-                id=data.get("id"),
-                adapter=data.get("adapter"),
-                options=dict(data.get("options", {})),
-            )
-            for fault in _contradictions(explanation):
-                raise RationalesError(f"not a whole explanation: {fault}")
-        except RecursionError as error:
-            raise RationalesError("not an explanation: alternatives in alternatives …") from error
-        return explanation
+        """The explanation in plain dictionaries of schema 2 or 1; unknown fields are ignored."""
+        from rationales.schema import from_dict
+
+        return from_dict(data)
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """One row for each target: what it is, what was kept, and whether that is enough."""
+        """One row for each target: what it is, what was kept, and whether that is sufficient."""
         try:
             import pandas
         except ImportError as error:
@@ -296,7 +298,9 @@ class Explanation:
                 "indices": [list(r.indices) for r in self],
                 "rationale": [r.text for r in self],
                 "target_logprob": [r.steps[-1].target_logprob if r.steps else None for r in self],
-                "whole_target_logprob": [r.whole.target_logprob if r.whole else None for r in self],
+                "full_context_logprob": [
+                    r.full_context.target_logprob if r.full_context else None for r in self
+                ],
                 "evaluations": [r.evaluations for r in self],
             }
         )
@@ -311,51 +315,6 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _contradictions(explanation: Explanation) -> Iterator[str]:
-    """What no schema can say: where an explanation does not agree with its own tokens."""
-    count = len(explanation.tokens)
-    for place, token in enumerate(explanation.tokens):
-        if token.index != place:
-            yield f"tokens[{place}].index must be {place}, not {token.index}"
-    for place, index in enumerate(explanation.unexplainable):
-        if index >= count:
-            yield f"unexplainable[{place}] must be one of {count} tokens, not {index}"
-    for place, rationale in enumerate(explanation.rationales):
-        yield from _contradictions_in(rationale, f"rationales[{place}]", count)
-
-
-def _contradictions_in(rationale: Rationale, where: str, count: int) -> Iterator[str]:
-    """Where a rationale names tokens that its target cannot have seen, or chances above 1."""
-    if rationale.target >= count:
-        yield f"{where}.target must be one of {count} tokens, not {rationale.target}"
-    elif rationale.target + rationale.span > count:
-        most = count - rationale.target
-        yield f"{where}.span must be at most {most}, as the text ends there, not {rationale.span}"
-    named: list[tuple[str, Sequence[int]]] = [("indices", rationale.indices)]
-    named += [(f"units[{place}]", unit) for place, unit in enumerate(rationale.units or ())]
-    chances: list[tuple[str, float | None]] = []
-    steps = [(f"steps[{place}]", step) for place, step in enumerate(rationale.steps)]
-    steps += [("whole", rationale.whole)] if rationale.whole is not None else []
-    for where_step, step in steps:
-        parts: list[tuple[str, Step | Candidate]] = [(where_step, step)]
-        parts += [(f"{where_step}.candidates[{n}]", c) for n, c in enumerate(step.candidates)]
-        for name, part in parts:
-            named.append((f"{name}.index", () if part.index is None else (part.index,)))
-            named.append((f"{name}.unit", part.unit or ()))
-            chances.append((f"{name}.target_logprob", part.target_logprob))
-        chances.append((f"{where_step}.prediction_logprob", step.prediction_logprob))
-        chances.append((f"{where_step}.asked_logprob", step.asked_logprob))
-    for name, indices in named:
-        for index in indices:
-            if index >= rationale.target:
-                yield f"{where}.{name} must be before the target {rationale.target}, not {index}"
-    for name, logprob in chances:
-        if logprob is not None and logprob > ROUNDING:
-            yield f"{where}.{name} must be at most 0, not {logprob}"
-    for place, other in enumerate(rationale.alternatives):
-        yield from _contradictions_in(other, f"{where}.alternatives[{place}]", count)
-
-
 def _joined(tokens: Sequence[Token]) -> str:
     """The texts of these tokens, with an ellipsis for each gap between them."""
     pieces: list[str] = []
@@ -364,123 +323,3 @@ def _joined(tokens: Sequence[Token]) -> str:
             pieces.append(" …" if token.text[:1].isspace() else " … ")
         pieces.append(token.text)
     return "".join(pieces).strip()
-
-
-def _token_to_dict(token: Token) -> dict[str, Any]:
-    data: dict[str, Any] = {"index": token.index, "id": token.id, "text": token.text}
-    if token.pinned:
-        data["pinned"] = True
-    return data | {"side": token.side} if token.side else data
-
-
-def _token_from_dict(data: dict[str, Any]) -> Token:
-    pinned, side = data.get("pinned", False), data.get("side")
-    return Token(data["index"], data["id"], data["text"], pinned, side)
-
-
-def _rationale_to_dict(rationale: Rationale) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "target": rationale.target,
-        "target_id": rationale.target_id,
-        "target_text": rationale.target_text,
-        "predicted": rationale.predicted,
-        "indices": list(rationale.indices),
-        "sufficient": rationale.sufficient,
-        "evaluations": rationale.evaluations,
-        "steps": [_step_to_dict(step) for step in rationale.steps],
-    }
-    if rationale.whole is not None:
-        data["whole"] = _step_to_dict(rationale.whole)
-    if rationale.stopped:
-        data["stopped"] = rationale.stopped
-    if rationale.units is not None:
-        data["units"] = [list(unit) for unit in rationale.units]
-    for name in ("minimal", "optimal"):
-        if getattr(rationale, name) is not None:
-            data[name] = getattr(rationale, name)
-    if rationale.span > 1:
-        data["span"] = rationale.span
-    if rationale.alternatives:
-        data["alternatives"] = [_rationale_to_dict(other) for other in rationale.alternatives]
-    return data
-
-
-def _rationale_from_dict(data: dict[str, Any]) -> Rationale:
-    return Rationale(
-        target=data["target"],
-        target_id=data["target_id"],
-        indices=tuple(data["indices"]),
-        sufficient=data["sufficient"],
-        evaluations=data["evaluations"],
-        steps=tuple(_step_from_dict(step) for step in data["steps"]),
-        predicted=data.get("predicted"),
-        stopped=data.get("stopped"),
-        target_text=data.get("target_text"),
-        units=None if (units := data.get("units")) is None else tuple(map(tuple, units)),
-        minimal=data.get("minimal"),
-        optimal=data.get("optimal"),
-        alternatives=tuple(_rationale_from_dict(other) for other in data.get("alternatives", ())),
-        span=data.get("span", 1),
-        whole=None if (whole := data.get("whole")) is None else _step_from_dict(whole),
-    )
-
-
-def _step_to_dict(step: Step) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "index": step.index,
-        "target_logprob": _logprob_to_json(step.target_logprob),
-        "prediction_id": step.prediction_id,
-        "prediction_text": step.prediction_text,
-        "prediction_logprob": step.prediction_logprob,
-    }
-    if step.unit is not None:
-        data["unit"] = list(step.unit)
-    if step.asked_logprob is not None:
-        data["asked_logprob"] = _logprob_to_json(step.asked_logprob)
-    if step.candidates:
-        data["candidates"] = [_candidate_to_dict(candidate) for candidate in step.candidates]
-    return data
-
-
-def _candidate_to_dict(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "index": candidate.index,
-        "target_logprob": _logprob_to_json(candidate.target_logprob),
-        **({"unit": list(candidate.unit)} if candidate.unit is not None else {}),
-    }
-
-
-def _step_from_dict(data: dict[str, Any]) -> Step:
-    return Step(
-        index=data["index"],
-        target_logprob=_logprob_from_json(data["target_logprob"]),
-        prediction_id=data["prediction_id"],
-        prediction_logprob=data.get("prediction_logprob"),
-        prediction_text=data.get("prediction_text"),
-        candidates=tuple(
-            Candidate(c["index"], _logprob_from_json(c["target_logprob"]), _unit(c))
-            for c in data.get("candidates", ())
-        ),
-        unit=_unit(data),
-        asked_logprob=(
-            _logprob_from_json(data["asked_logprob"]) if "asked_logprob" in data else None
-        ),
-    )
-
-
-def _unit(data: dict[str, Any]) -> tuple[int, ...] | None:
-    return tuple(data["unit"]) if "unit" in data else None
-
-
-def _logprob_to_json(logprob: float) -> float | None:
-    """The log-probability; None for that of an impossible token, as JSON has no infinity."""
-    return None if logprob == -math.inf else logprob
-
-
-def _logprob_from_json(logprob: float | None) -> float:
-    return -math.inf if logprob is None else logprob
-
-
-def read_explanations(lines: Sequence[str]) -> list[Explanation]:
-    """The explanations in JSON lines, blank lines skipped."""
-    return [Explanation.from_json(line) for line in lines if line.strip()]

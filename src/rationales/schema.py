@@ -1,93 +1,144 @@
-"""Plain values against ``schema.json``: the one definition of what is written and read.
+"""Explanations as JSON: written, read and checked by the types of their fields.
 
-Only what that schema uses of JSON Schema is understood. A whole number is an ``int`` here, never
-``3.0`` or ``true``; and a number is finite, as JSON has no others.
+``python -m rationales.schema`` prints the JSON Schema that is in ``schema.json``.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
-from importlib import resources
 from typing import Any
 
-from rationales.errors import given
+from pydantic import TypeAdapter, ValidationError
 
-_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
-    "object": ((dict,), "an object"),
-    "array": ((list,), "a list"),
-    "string": ((str,), "a text"),
-    "boolean": ((bool,), "true or false"),
-    "integer": ((int,), "a whole number"),
-    "number": ((int, float), "a number"),
-    "null": ((type(None),), "null"),
-}
+from rationales.checking import located
+from rationales.errors import RationalesError
+from rationales.result import Candidate, Explanation, Rationale, Step
+from rationales.ties import ROUNDING
+
+VERSION = 2
+_RENAMED = {"asked_logprob": "contrast_logprob", "whole": "full_context", "span": "target_length"}
+"""Fields of schema 1 that have another name in schema 2."""
 
 
-def faults(data: Any) -> Iterator[str]:
-    """What is wrong with an explanation in plain values, each with its field; nothing if valid."""
-    return _faults(data, _schema(), "")
+def to_dict(explanation: Explanation) -> dict[str, Any]:
+    """The explanation in plain dictionaries and lists; fields with their default are left out."""
+    bare = tuple(rationale.with_tokens(()) for rationale in explanation)
+    data = _plain(Explanation, replace(explanation, rationales=()))
+    return {"schema": VERSION, **data, "rationales": _plain(tuple[Rationale, ...], bare)}
+
+
+def from_dict(data: Any) -> Explanation:
+    """The explanation in plain dictionaries of schema 2 or 1; unknown fields are ignored."""
+    version = data.get("schema") if isinstance(data, dict) else None
+    if version not in (1, VERSION) or isinstance(version, bool | float):
+        found = repr(version) if isinstance(data, dict) else type(data).__name__
+        raise RationalesError(
+            f"not an explanation of schema {VERSION}: found {found}; "
+            "write one with Explanation.save or rationales explain --json"
+        )
+    try:
+        data = _renamed(data) if version == 1 else data
+        text = json.dumps(data, allow_nan=False)
+        explanation: Explanation = _adapter(Explanation).validate_json(text, strict=True)
+    except ValidationError as error:
+        raise RationalesError(f"not a whole explanation: {located(error, data)}") from error
+    except RecursionError as error:
+        raise RationalesError("not a whole explanation: alternatives in alternatives …") from error
+    except ValueError as error:  # NaN or infinity
+        raise RationalesError(f"not a whole explanation: {error}") from error
+    for fault in _contradictions(explanation):
+        raise RationalesError(f"not a whole explanation: {fault}")
+    return explanation
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of an explanation, as it is in ``schema.json``."""
+    schema = TypeAdapter(Explanation).json_schema()
+    del schema["$defs"]["Rationale"]["properties"]["tokens"]  # those of the explanation
+    version = {"const": VERSION, "description": "The version of this format."}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "properties": {"schema": version, **schema["properties"]},
+        "required": ["schema", *schema["required"]],
+    }
 
 
 @cache
-def _schema() -> dict[str, Any]:
-    text = resources.files("rationales").joinpath("schema.json").read_text(encoding="utf-8")
-    schema: dict[str, Any] = json.loads(text)
-    return schema
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """What reads and writes values of a type as JSON."""
+    return TypeAdapter(kind)
 
 
-def _faults(value: Any, rule: dict[str, Any], where: str) -> Iterator[str]:
-    """What is wrong with the value of a field, and with those in it."""
-    if "$ref" in rule:
-        rule = _schema()["$defs"][rule["$ref"].removeprefix("#/$defs/")] | rule
-    if (expected := _expected(value, rule)) is not None:
-        yield f"{where} must be {expected}, not {given(value)}"
-    elif isinstance(value, dict):
-        for name in rule.get("required", ()):
-            if name not in value:
-                yield f"{_field(where, name)} is missing"
-        for name, inner in rule.get("properties", {}).items():
-            if name in value:
-                yield from _faults(value[name], inner, _field(where, name))
-    elif isinstance(value, list):
-        for place, item in enumerate(value):
-            yield from _faults(item, rule.get("items", {}), f"{where}[{place}]")
-        if rule.get("uniqueItems") and len(set(map(repr, value))) < len(value):
-            yield f"{where} must not hold anything twice"
+def _plain(kind: Any, value: Any) -> Any:
+    return _adapter(kind).dump_python(value, mode="json", exclude_defaults=True)
 
 
-def _expected(value: Any, rule: dict[str, Any]) -> str | None:
-    """What a value itself should be and is not, whatever is in it; None if it is as it should."""
-    if "const" in rule and (value != rule["const"] or isinstance(value, bool)):
-        return repr(rule["const"])
-    if "enum" in rule and value not in rule["enum"]:
-        return "one of " + ", ".join(rule["enum"])
-    kinds = rule.get("type", [])
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    if kinds and not any(_is(value, kind) for kind in kinds):
-        return " or ".join(_TYPES[kind][1] for kind in kinds)
-    if isinstance(value, int | float):
-        if "minimum" in rule and value < rule["minimum"]:
-            return f"at least {rule['minimum']}"
-        if "exclusiveMinimum" in rule and value <= rule["exclusiveMinimum"]:
-            return f"more than {rule['exclusiveMinimum']}"
-    if isinstance(value, list) and len(value) < rule.get("minItems", 0):
-        return "a list that is not empty"
-    return None
+def _renamed(data: Any) -> Any:
+    """Data of schema 1 with the field names of schema 2."""
+    if isinstance(data, list):
+        return [_renamed(each) for each in data]
+    if isinstance(data, dict):
+        return {
+            _RENAMED.get(name, name): value if name == "options" else _renamed(value)
+            for name, value in data.items()
+        }
+    return data
 
 
-def _is(value: Any, kind: str) -> bool:
-    """Whether a value is of a kind that JSON Schema names."""
-    types, _ = _TYPES[kind]
-    if not isinstance(value, types) or (isinstance(value, bool) and kind != "boolean"):
-        return False
-    try:
-        return not isinstance(value, int | float) or kind == "integer" or math.isfinite(value)
-    except OverflowError:  # a whole number that no float can hold
-        return False
+def _contradictions(explanation: Explanation) -> Iterator[str]:
+    """What no schema can say: where an explanation does not agree with its own tokens."""
+    count = len(explanation.tokens)
+    for place, token in enumerate(explanation.tokens):
+        if token.index != place:
+            yield f"tokens[{place}].index must be {place}, not {token.index}"
+    yield from _not_below(
+        count, {"unexplainable": explanation.unexplainable}, f"the end of the {count} tokens"
+    )
+    for place, rationale in enumerate(explanation.rationales):
+        yield from _contradictions_in(rationale, f"rationales[{place}]", count)
 
 
-def _field(where: str, name: str) -> str:
-    return f"{where}.{name}" if where else name
+def _contradictions_in(rationale: Rationale, where: str, count: int) -> Iterator[str]:
+    """Where a rationale names tokens that its target cannot have seen, or probabilities above 1."""
+    if rationale.target + rationale.target_length > count:
+        yield f"{where}.target and its length must end within the {count} tokens"
+    indices: dict[str, Sequence[int]] = {f"{where}.indices": rationale.indices}
+    logprobs: dict[str, float | None] = {}
+    for place, unit in enumerate(rationale.units or ()):
+        indices[f"{where}.units[{place}]"] = unit
+    steps = {f"{where}.steps[{place}]": step for place, step in enumerate(rationale.steps)}
+    if rationale.full_context is not None:
+        steps[f"{where}.full_context"] = rationale.full_context
+    for name, step in steps.items():
+        logprobs[f"{name}.prediction_logprob"] = step.prediction_logprob
+        logprobs[f"{name}.contrast_logprob"] = step.contrast_logprob
+        parts: dict[str, Step | Candidate] = {name: step}
+        parts |= {f"{name}.candidates[{n}]": each for n, each in enumerate(step.candidates)}
+        for part_name, part in parts.items():
+            logprobs[f"{part_name}.target_logprob"] = part.target_logprob
+            indices[f"{part_name}.index"] = () if part.index is None else (part.index,)
+            indices[f"{part_name}.unit"] = part.unit or ()
+    yield from _not_below(rationale.target, indices, f"the target {rationale.target}")
+    for name, logprob in logprobs.items():
+        if logprob is not None and not logprob <= ROUNDING:
+            yield f"{name} must be at most 0, not {logprob}"
+    for place, other in enumerate(rationale.alternatives):
+        yield from _contradictions_in(other, f"{where}.alternatives[{place}]", count)
+
+
+def _not_below(end: int, named: Mapping[str, Sequence[int]], what: str) -> Iterator[str]:
+    """Which of these fields hold an index twice, or one that is not before the end."""
+    for name, indices in named.items():
+        if len(set(indices)) < len(indices):
+            yield f"{name} must not hold an index twice"
+        for index in indices:
+            if index >= end:
+                yield f"{name} must be before {what}, not {index}"
+
+
+if __name__ == "__main__":
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))  # noqa: T201

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+ROUNDING = 1e-6
+"""A log-probability may be above 0 by this much, which is then taken for rounding."""
+
 TIE = 1e-4
 """Log-probabilities this close, in nats, are equal: more than rounding in float32 makes of one."""
 

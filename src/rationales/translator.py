@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from rationales.arguments import text_list
 from rationales.bitext import decoder_start, encode_source, make_pair, translation_ids
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.explainer import Explainer, end_ids
-from rationales.models.files import Kind
-from rationales.options import Options
+from rationales.options import Input, OptionKeywords, Options
 from rationales.scoring.protocol import fresh
-from rationales.text import Passage, find_targets
+from rationales.targets import find_targets
+from rationales.text import Passage
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Translator(Explainer):
@@ -26,7 +30,17 @@ class Translator(Explainer):
     the decoder starts with, then the translation, each with its side.
     """
 
-    _kind: ClassVar[Kind] = "seq2seq"
+    _kind: ClassVar[Input] = "seq2seq"
+
+    def translate(self, text: str, **keywords: Unpack[OptionKeywords]) -> str:
+        """The model's translation of a text, by raw argmax.
+
+        Keywords are the fields of ``Options`` that say how: ``src_lang``, ``tgt_lang``, ``prefix``,
+        ``max_length``.
+        """
+        [text] = text_list(text)
+        passage, _ = self._passage(text, Options().change(**keywords))
+        return "".join(token.text for token in passage.tokens[passage.start :]).strip()
 
     def _passage(self, text: str, options: Options) -> tuple[Passage, list[int]]:
         if self.model is None:
@@ -36,7 +50,7 @@ class Translator(Explainer):
         self._check_ids(source)
         self.check_length("source", len(source))
         if options.continuation is None:
-            [translation] = self.translate([source], start, options.max_length)
+            [translation] = self.decode([source], start, options.max_length)
         else:
             translation = translation_ids(self.tokenizer, options.continuation, options)
             self._check_ids(translation)
@@ -47,50 +61,39 @@ class Translator(Explainer):
             return passage, list(range(passage.start, len(passage.tokens)))
         return passage, _targets(passage, options.target)
 
-    def translate(
+    def decode(
         self,
         sources: Sequence[Sequence[int]],
         start: Sequence[int],
         max_length: int | None = None,
     ) -> list[list[int]]:
-        """The model's translations by raw argmax, in ids and without their end tokens.
+        """The model's translations of token ids by raw argmax, without their end tokens.
 
         ``start`` is what the decoder starts with. The scorer itself decodes, all sources side by
-        side: what it says is what it is then found to predict.
+        side: what it generates is what it is then found to predict.
         """
         scorer = fresh(self.scorer)
         limit = getattr(scorer, "max_positions", None)
         ends = end_ids(self.model, self.tokenizer)
         found: list[list[int]] = [[] for _ in sources]
-        open_ends = set(range(len(sources)))
-        while open_ends:
-            for place in sorted(open_ends):
-                most = 2 * len(sources[place]) + 20 if max_length is None else max_length
-                if limit is not None:
-                    most = min(most, limit - len(start) + 1)
-                if len(found[place]) >= most:
-                    open_ends.discard(place)
-            places = sorted(open_ends)
+        most = [2 * len(s) + 20 if max_length is None else max_length for s in sources]
+        if limit is not None:
+            most = [min(each, limit - len(start) + 1) for each in most]
+        unfinished = [n for n in range(len(sources)) if most[n] > 0]
+        while unfinished:
             contexts = [
                 Context((*sources[n], *start, *found[n]), target_id=0, source=len(sources[n]))
-                for n in places
+                for n in unfinished
             ]
-            queries = [(context, tuple(range(len(context.ids)))) for context in contexts]
-            for place, score in zip(places, scorer.score(queries), strict=True):
-                if score.prediction_id in ends:
-                    open_ends.discard(place)
-                else:
-                    found[place].append(score.prediction_id)
+            scores = scorer.score([(each, tuple(range(len(each.ids)))) for each in contexts])
+            going_on = []
+            for n, score in zip(unfinished, scores, strict=True):
+                if score.prediction_id not in ends:
+                    found[n].append(score.prediction_id)
+                    if len(found[n]) < most[n]:
+                        going_on.append(n)
+            unfinished = going_on
         return found
-
-    def check_length(self, what: str, tokens: int) -> None:
-        """Raise if a side of so many tokens has more than the model has positions for."""
-        limit = getattr(self.scorer, "max_positions", None)
-        if limit is not None and tokens > limit:
-            raise RationalesError(
-                f"the {what} has {tokens} tokens, and the model has positions for {limit}: "
-                "shorten the text"
-            )
 
     def _first_id(self, text: str) -> int:
         return translation_ids(self.tokenizer, text, Options())[0]

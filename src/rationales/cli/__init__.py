@@ -20,10 +20,10 @@ import typer
 from rationales import __version__
 from rationales.cli import compat as compat_commands
 from rationales.cli import experiment as experiment_commands
-from rationales.cli import explain as explain_command
+from rationales.cli import explain as explaining
 from rationales.cli import model as model_commands
-from rationales.cli import translate as translate_command
-from rationales.cli.arguments import flag
+from rationales.cli.arguments import flag, option_group
+from rationales.cli.command import command
 from rationales.cli.output import Ended
 from rationales.errors import OptionError, RationalesError
 
@@ -40,9 +40,11 @@ _EXIT_CODES = """
   0 all is answered · 2 nothing was begun, or it could not go on · 3 some lines of --jsonl failed\n
   130 interrupted: what was finished is in FILE.partial, if --json has a FILE
 """
-app.command("explain", epilog=explain_command.EXAMPLES + _EXIT_CODES)(explain_command.explain)
-app.command("translate", epilog=translate_command.EXAMPLES + _EXIT_CODES)(
-    translate_command.translate
+app.command("explain", epilog=explaining.EXPLAIN_EXAMPLES + _EXIT_CODES)(
+    command(explaining.explain, options=option_group("causal"))
+)
+app.command("translate", epilog=explaining.TRANSLATE_EXAMPLES + _EXIT_CODES)(
+    command(explaining.translate, options=option_group("seq2seq"))
 )
 app.add_typer(model_commands.app, name="model")
 app.add_typer(compat_commands.app, name="compat")
@@ -64,7 +66,7 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """The smallest part of the context that is enough for a language model to say the same."""
+    """The smallest part of the context that is sufficient for a language model to say the same."""
 
 
 def main() -> None:
@@ -123,7 +125,7 @@ def _fail(message: str) -> int:
 
 def _say(message: str, code: int) -> int:
     """The exit code, after a line on standard error that says why, if there is one."""
-    with suppress(OSError):  # nobody reads it
+    with suppress(OSError):  # there is no reader
         if message:
             typer.echo(" ".join(message.split()), err=True)
     return code

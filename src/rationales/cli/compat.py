@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from rationales.cli.arguments import command
+from rationales.cli.arguments import NO_ADAPTER
+from rationales.cli.command import command
 from rationales.cli.progress import Bar
 from rationales.compat.options import MeasureOptions, TrainOptions
 from rationales.errors import RationalesError
@@ -89,7 +90,11 @@ def measure(options: MeasureCommand) -> None:
         if options.plot is not None:
             plots.check()
         measurements = measure_model(
-            options.text, options.model, options.adapter, options, progress=bar.update
+            options.text,
+            options.model,
+            False if options.adapter == NO_ADAPTER else options.adapter,
+            options,
+            progress=bar.update,
         )
     data = json.dumps([asdict(m) for m in measurements], indent=1, ensure_ascii=False) + "\n"
     try:

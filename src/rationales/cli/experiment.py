@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from rationales.cli.arguments import command
+from rationales.cli.arguments import NO_ADAPTER
+from rationales.cli.command import command
 from rationales.cli.progress import Bar
 from rationales.errors import RationalesError
 
 if TYPE_CHECKING:
     from rationales.explainer import Explainer
-    from rationales.models.files import Kind
+    from rationales.models import Kind
 
 app = typer.Typer(help="Run an experiment of the paper.", no_args_is_help=True)
 
@@ -218,29 +219,22 @@ EXPERIMENTS = {
 class _LateCommand(TyperCommand):
     """A command whose options are read from the module of its experiment when it is used."""
 
-    def get_params(self, ctx: typer.Context) -> list[Any]:
+    def get_params(self, ctx: Any) -> list[Any]:
         """The options, now read."""
         if not self.params:
             made = typer.Typer(add_completion=False)
-            made.command()(command(_function(str(self.name))))
+            made.command()(_function(str(self.name)))
             built = typer.main.get_command(made)
             self.params, self.callback = built.params, built.callback
         return super().get_params(ctx)
 
 
 def _function(name: str) -> Callable[..., None]:
-    """The function of a command: its parameters are the groups of its options."""
+    """The function of a command, with all its options."""
     if name == "all":
-        return everything
-    experiment = EXPERIMENTS[name]
-
-    def run(place: Place, model: Any, settings: Any, more: Any) -> None:
-        experiment.run(place, model, settings, more)
-
-    run.__annotations__["model"] = experiment.model
-    run.__annotations__["settings"] = experiment.module.Settings
-    run.__annotations__["more"] = experiment.more
-    return run
+        return command(everything)
+    run, module = EXPERIMENTS[name], EXPERIMENTS[name].module
+    return command(run.run, model=run.model, settings=module.Settings, more=run.more)
 
 
 def everything(place: Place, model: LanguageModel, every: Every) -> None:
@@ -286,11 +280,17 @@ def everything(place: Place, model: LanguageModel, every: Every) -> None:
 
 def load_explainer(name: str | None, model: Any, bar: Bar) -> Explainer:
     """The explainer of a model, which must be of the kind that was asked for."""
-    from rationales.explainer import load
+    from rationales.loading import load
 
     kind: Kind = "seq2seq" if isinstance(model, TranslationModel) else "causal"
+    adapter = getattr(model, "adapter", None)
     bar.update("loading the model", 0, None)
-    return load(name, adapter=getattr(model, "adapter", None), progress=bar.loading, kind=kind)
+    return load(
+        name,
+        kind=kind,
+        adapter=False if adapter == NO_ADAPTER else adapter,
+        progress=bar.loading,
+    )
 
 
 for _name in (*EXPERIMENTS, "all"):

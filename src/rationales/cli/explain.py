@@ -1,29 +1,17 @@
-"""``rationales explain``: a text in, the rationale of each target out."""
+"""``rationales explain`` and ``translate``: a text in, the rationale of each target out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from rationales.cli.arguments import (
-    MODEL,
-    TARGETS,
-    WHAT,
-    Model,
-    Printing,
-    Searching,
-    Texts,
-    asked,
-    command,
-)
+from rationales.cli.arguments import MODEL, Model, Printing, Question, Texts
 from rationales.cli.output import Output
-from rationales.cli.progress import Bar
 from rationales.cli.running import explain_all, read_requests
-from rationales.options import DEFAULTS, Options
 
-EXAMPLES = """
+EXPLAIN_EXAMPLES = """
 [bold]Examples[/bold]\n
   rationales explain "The Supreme Court on Tuesday"\n
   rationales explain "The capital of Japan is Tokyo" --target last --steps 3\n
@@ -35,73 +23,39 @@ EXAMPLES = """
   rationales explain --jsonl texts.jsonl --json rationales.jsonl
 """
 
-
-@dataclass(frozen=True)
-class Questions:
-    """Which tokens are explained, and by what."""
-
-    generate: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Explain this many tokens of the model's own continuation; "
-            f"{DEFAULTS['generate']} if left out.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None
-    continuation: Annotated[
-        str | None,
-        typer.Option(
-            help="Explain this continuation instead of the model's own.", rich_help_panel=WHAT
-        ),
-    ] = None
-    target: Annotated[
-        str | None,
-        typer.Option(help=f"Explain tokens of the text itself: {TARGETS}", rich_help_panel=WHAT),
-    ] = None
-    chat: Annotated[
-        bool,
-        typer.Option(
-            "--chat",
-            help="Wrap the text in the model's chat template, whose own tokens are always kept.",
-            rich_help_panel=WHAT,
-        ),
-    ] = False
-    specials: Annotated[
-        str,
-        typer.Option(
-            help="Special tokens that the tokenizer adds: pinned (always kept, not "
-            "counted) or candidate.",
-            rich_help_panel=WHAT,
-        ),
-    ] = Options.specials
+TRANSLATE_EXAMPLES = """
+[bold]Examples[/bold]\n
+  rationales translate "Je pense que tu as raison."\n
+  rationales translate "Je pense." --continuation "I think so." --unit word\n
+  rationales translate "Ich denke." --model Helsinki-NLP/opus-mt-de-en\n
+  rationales translate "Hello." --prefix "translate English to German: " --model t5-small\n
+  rationales translate "Hello." --src-lang en --tgt-lang fr --model facebook/m2m100_418M\n
+  rationales translate --jsonl sources.jsonl --json rationales.jsonl --model FOLDER
+"""
 
 
 @dataclass(frozen=True)
 class CausalModel(Model):
     """Which language model, with its adapter."""
 
-    adapter: Annotated[
-        str | None,
-        typer.Option(
-            help="The folder of a compatibility adapter for the model; none leaves out the one "
-            "that the default model comes with.",
-            rich_help_panel=MODEL,
-        ),
-    ] = None
+    adapter: Annotated[str | None, typer.Option(rich_help_panel=MODEL)] = None
+    """The folder of a compatibility adapter for the model; none leaves out the one that the default
+    model comes with."""
 
 
-@command
-def explain(
-    texts: Texts, questions: Questions, searching: Searching, model: CausalModel, printing: Printing
-) -> None:
+def explain(texts: Texts, options: Any, model: CausalModel, printing: Printing) -> None:
     """Show which words of the context a language model needed for what it says."""
-    question = asked("causal", printing, questions, searching)
+    question = Question.of("causal", options, printing.steps)
     model.check(model.adapter)
-    example = 'rationales explain "The Supreme Court on Tuesday"'
-    requests = read_requests(texts, question, example)
+    requests = read_requests(texts, question, 'rationales explain "The Supreme Court on Tuesday"')
     with Output(printing, texts) as output:
-        with Bar() as bar:
-            bar.update("loading the model", 0, None)
-            explainer = model.load("causal", model.adapter, bar.loading)
-        explain_all(explainer, requests, output)
+        explain_all(model.load("causal", model.adapter), requests, output)
+
+
+def translate(texts: Texts, options: Any, model: Model, printing: Printing) -> None:
+    """Translate a text, and show which words each word of the translation needed."""
+    question = Question.of("seq2seq", options, printing.steps)
+    model.check()
+    requests = read_requests(texts, question, 'rationales translate "Je pense que tu as raison."')
+    with Output(printing, texts) as output:
+        explain_all(model.load("seq2seq"), requests, output)

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from rationales.cli.arguments import Printing, Texts
 from rationales.errors import RationalesError
-from rationales.jobs import Failure
+from rationales.requests import Failure
 from rationales.result import Explanation
 
 FORMATS = ("table", "tsv", "json")

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import BinaryIO
 
-from rationales.cli.arguments import Asked, Texts
+from rationales.cli.arguments import Question, Texts
 from rationales.cli.output import Output
 from rationales.cli.progress import Bar
 from rationales.errors import RationalesError, first_line
 from rationales.explainer import Explainer
-from rationales.jobs import Failure, Interrupted, Progress, Request
+from rationales.requests import Failure, Interrupted, Progress, Request
 from rationales.result import Explanation
 from rationales.text import check_unicode
 
@@ -33,7 +33,7 @@ _PATIENCE = 0.05
 """How many seconds of silence from a pipe mean that what was said is to be answered first."""
 
 
-def read_requests(source: Texts, question: Asked, example: str) -> Iterator[Batch]:
+def read_requests(source: Texts, question: Question, example: str) -> Iterator[Batch]:
     """The texts to explain; the first is read now, so that a missing file is known at once.
 
     They come in batches: a batch ends where nothing more is there yet.
@@ -164,7 +164,7 @@ class _Lines:
             raise _cannot_read(self._path, item) from item
         return item
 
-    def batches(self, first: tuple[int, bytes], question: Asked) -> Iterator[Batch]:
+    def batches(self, first: tuple[int, bytes], question: Question) -> Iterator[Batch]:
         """The requests of this line and all after it."""
         item: tuple[int, bytes] | None = first
 
@@ -187,7 +187,7 @@ def _until_empty(batch: Batch) -> Batch:
         yield from batch
 
 
-def _request(line: bytes, question: Asked) -> Request | Failure:
+def _request(line: bytes, question: Question) -> Request | Failure:
     """The request of one line, or what is wrong with it."""
     id = None
     try:

@@ -7,43 +7,18 @@ compat.json                                      how it was trained, and for whi
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rationales.errors import OptionError, RationalesError, first_line
-from rationales.models.files import quietly
+from rationales.models import fingerprint, quietly
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel
 
 RECORD = "compat.json"
 WEIGHTS = "adapter_model.safetensors"
-_VALUES = 1024
-
-
-def fingerprint(model: PreTrainedModel, dtype: torch.dtype | None = None) -> str:
-    """A sha256 over the name, the shape and the first 1024 values of every parameter.
-
-    With a ``dtype``, of the values that the model would have if it were loaded in that type.
-    """
-    digest = hashlib.sha256()
-    for name, parameter in sorted(model.named_parameters()):
-        values = parameter.detach().flatten()[:_VALUES]
-        values = values.to(dtype or values.dtype).float().cpu()
-        digest.update(f"{name} {tuple(parameter.shape)}\n".encode())
-        digest.update(values.numpy().astype("<f4").tobytes())
-    return digest.hexdigest()
-
-
-def fingerprints(model: PreTrainedModel) -> dict[str, str]:
-    """The fingerprints of a model in each type that it may be loaded in."""
-    import torch  # here, as a mere record needs none
-
-    dtypes = (torch.float32, torch.bfloat16, torch.float16)
-    return {str(dtype).removeprefix("torch."): fingerprint(model, dtype) for dtype in dtypes}
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:

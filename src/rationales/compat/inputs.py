@@ -105,7 +105,7 @@ def check_model(model: PreTrainedModel, length: int) -> None:
 
 @torch.no_grad()
 def _compare(model: PreTrainedModel, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities after one random context with holes: as trained, and as evaluated."""
+    """Log-probabilities after one random incomplete context: as trained, and as evaluated."""
     vocabulary = positions.text_config(model).vocab_size
     ids = torch.randint(0, vocabulary, (1, length), generator=torch.Generator().manual_seed(0))
     ids = ids.to(model.device)

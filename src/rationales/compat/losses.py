@@ -42,7 +42,7 @@ def distill_loss(
 
 
 class _Distill(torch.autograd.Function):
-    """KL(p ‖ q) = Σ p (log p - log q), whose gradient for the logits of q is q - p.
+    """KL(p ‖ q) = Σ p (log p - log q); its gradient for the logits of q is q - p.
 
     Logits over a whole vocabulary are the largest tensors of a step, so there are only two: the
     student's, and one that holds the teacher's and then the gradient.

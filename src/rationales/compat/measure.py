@@ -14,18 +14,18 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
 from rationales.compat.options import MeasureOptions
 from rationales.compat.text import pack, read_text
 from rationales.context import Context
 from rationales.errors import RationalesError
-from rationales.explainer import load
+from rationales.loading import load
 from rationales.runs import Progress
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.protocol import Query, SubsetScorer
@@ -68,7 +68,7 @@ class Measurement:
 def measure_model(
     text: str | Path,
     model: str | None = None,
-    adapter: str | None = None,
+    adapter: str | Literal[False] | None = None,
     options: MeasureOptions | None = None,
     *,
     progress: Progress = lambda *_: None,
@@ -110,27 +110,24 @@ def measure_model(
 def table(measurements: Sequence[Measurement]) -> list[list[str]]:
     """The measurements as cells: the names of the columns, then a row for each size and figure."""
     first = measurements[0]
-    columns = ["context", *("with adapter" if m.adapter else "model" for m in measurements)]
 
-    def row(label: str, of: Callable[[Measurement], Measured]) -> list[str]:
-        cells = (f"{of(m).mean:.3f} ± {of(m).error:.3f}" for m in measurements)
-        return [label, *cells]
+    def row(label: str, values: Iterable[Measured]) -> list[str]:
+        return [label, *(f"{value.mean:.3f} ± {value.error:.3f}" for value in values)]
 
-    rows = [
-        row(f"{size} of {first.length} tokens", lambda m, size=size: m.by_size[size])  # type: ignore[misc]  # mypy: defaults of a lambda
-        for size in first.by_size
-    ]
+    cells = [["context", *("with adapter" if m.adapter else "model" for m in measurements)]]
+    for size in first.by_size:
+        cells.append(
+            row(f"{size} of {first.length} tokens", (m.by_size[size] for m in measurements))
+        )
     if set(MEAN_SIZES) <= set(first.by_size):
         label = f"mean of {', '.join(map(str, MEAN_SIZES))}"
-        rows.append([label, *(f"{m.mean_over(MEAN_SIZES):.3f}" for m in measurements)])
-    rows += [
-        row(f"all {first.length} tokens", lambda m: m.full),
-        row("none (unigram)", lambda m: m.unigram),
-    ]
+        cells.append([label, *(f"{m.mean_over(MEAN_SIZES):.3f}" for m in measurements)])
+    cells.append(row(f"all {first.length} tokens", (m.full for m in measurements)))
+    cells.append(row("none (unigram)", (m.unigram for m in measurements)))
     for distance in first.the:
         label = f'p("the") {distance} after a word, and "the"'
-        rows.append([label, *(f"{m.the[distance].mean:.4f}" for m in measurements)])
-    return [columns, *rows]
+        cells.append([label, *(f"{m.the[distance].mean:.4f}" for m in measurements)])
+    return cells
 
 
 def measure(

@@ -133,7 +133,7 @@ class TrainOptions:
         """The share of the highest learning rate that a step, counted from 0, learns at.
 
         It rises over the warmup and then falls in a line to zero. What counts is the middle of the
-        step, whose time is taken to be the mean of those before.
+        step; its time is estimated by the mean of the steps before.
         """
         done = self.fraction(step + 0.5, seconds + 0.5 * seconds / max(1, step))
         if done < self.warmup:

@@ -142,7 +142,7 @@ def _split(text: str, separator: re.Pattern[str]) -> Iterator[str]:
 
 
 def _shorten(piece: _Piece, rows: float) -> Iterator[_Piece]:
-    """The parts of a piece of so many rows: cut after white space, or for want of it anywhere."""
+    """The parts of a piece that fills this many rows: cut after white space, if there is any."""
     text, is_start = piece.text, piece.starts_paragraph
     longest = math.ceil(len(text) / max(1.0, rows))
     while len(text) > longest:

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from rationales.compat.adapter import RECORD, WEIGHTS, check_base, fingerprints, read_record
+from rationales.compat.adapter import RECORD, WEIGHTS, check_base, read_record
 from rationales.compat.inputs import MaskedPass, check_model
 from rationales.compat.options import SELF, TrainOptions
 from rationales.compat.rows import Rows, sample_rows
@@ -34,8 +35,14 @@ from rationales.compat.subsets import DISTRIBUTIONS, mixture
 from rationales.compat.text import TextFile, pack, read_text
 from rationales.compat.trainer import SubsetTrainer, last_step, training_arguments
 from rationales.errors import RationalesError
-from rationales.models import LoadedModel, check_bfloat16, is_default, load_model
-from rationales.models.default import DEFAULT_MODEL
+from rationales.models import (
+    DEFAULT_MODEL,
+    LoadedModel,
+    check_bfloat16,
+    fingerprints,
+    is_default,
+    load_model,
+)
 from rationales.runs import PARTS, Progress, RunFolder, versions
 from rationales.text import prefix_ids
 
@@ -61,9 +68,8 @@ class TrainResult:
 class TrainingInterrupted(KeyboardInterrupt):
     """The run was interrupted; ``step`` is that of the checkpoint it can resume from."""
 
-    def __init__(self, folder: Path, step: int) -> None:
+    def __init__(self, step: int) -> None:
         super().__init__("interrupted")
-        self.folder = folder
         self.step = step
 
 
@@ -97,7 +103,7 @@ def train(options: TrainOptions, *, progress: Progress | None = None) -> TrainRe
     identity = _identity(loaded, files, options)
     with run.opened(identity, options.overwrite) if is_main else nullcontext():
         _wait(arguments)
-        record = _finished(run)
+        record = read_record(run.path) if (run.path / RECORD).exists() else None
         if record is None:
             rows = _rows(loaded, files, options, run, arguments, tell)
             trainer = _trainer(loaded, rows, options, arguments, tell)
@@ -105,7 +111,7 @@ def train(options: TrainOptions, *, progress: Progress | None = None) -> TrainRe
                 with run.explained("a checkpoint"):
                     trainer.run()
             except KeyboardInterrupt as interrupt:
-                raise TrainingInterrupted(run.path, last_step(checkpoints)) from interrupt
+                raise TrainingInterrupted(last_step(checkpoints)) from interrupt
             steps = trainer.state.global_step
             record = {
                 "command": options.command(identity["base"]["name"], [file.name for file in files]),
@@ -219,7 +225,12 @@ def _rows(
             with run.writing(f"{PARTS}/{_SAMPLES}") as path:
                 save_file({"ids": sampled.contiguous()}, path)
         _wait(arguments)
-        own = load_file(samples)["ids"]
+        try:
+            own = load_file(samples)["ids"]
+        except (OSError, SafetensorError) as error:
+            raise RationalesError(
+                f"cannot read {samples}: remove it, and it is sampled again"
+            ) from error
     draw = mixture(
         DISTRIBUTIONS[options.distribution], options.mixture, len(prefix_ids(loaded.tokenizer))
     )
@@ -243,12 +254,6 @@ def _data(files: list[TextFile], rows: Rows) -> list[dict[str, Any]]:
         digest = hashlib.sha256(rows.own.numpy().astype("<i4").tobytes()).hexdigest()
         data.append({"name": SELF, "sha256": digest})
     return data
-
-
-def _finished(run: RunFolder) -> dict[str, Any] | None:
-    """The record of a run that is finished, else None."""
-    path = run.path / RECORD
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def _finish(

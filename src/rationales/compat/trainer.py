@@ -34,6 +34,7 @@ from rationales.compat.inputs import MaskedPass
 from rationales.compat.losses import data_loss, distill_loss
 from rationales.compat.rows import Rows, generator
 from rationales.errors import RationalesError, RationalesWarning, first_line
+from rationales.models import quietly
 
 if TYPE_CHECKING:
     from transformers import TrainerControl
@@ -60,7 +61,7 @@ class Objective:
     """What a row is trained for: the next token, or the predictions of a teacher."""
 
     teacher: Callable[[], AbstractContextManager[torch.nn.Module]] | None = None
-    """A context with the model whose predictions are the soft targets; None: the next token."""
+    """A context with the model that predicts the soft targets; None: the next token is learned."""
     weigh: Callable[[torch.Tensor], torch.Tensor] | None = None
     """The weight of each row, from what is kept of it; None: all the same."""
     weight_dropout: bool = False
@@ -82,6 +83,7 @@ class SubsetTrainer(Trainer):
         on_step: Callable[[SubsetTrainer], None] | None = None,
     ) -> None:
         super().__init__(model=model, args=arguments, train_dataset=rows)
+        self.model: torch.nn.Module = model
         self.remove_callback(PrinterCallback)
         self.add_callback(_Clock(self))
         self.schedule = schedule
@@ -95,8 +97,10 @@ class SubsetTrainer(Trainer):
 
         An interrupt between two steps saves a checkpoint first.
         """
+        checkpoint = last_checkpoint(Path(str(self.args.output_dir)))
         try:
-            self.train(resume_from_checkpoint=last_checkpoint(Path(str(self.args.output_dir))))
+            with quietly():
+                self.train(resume_from_checkpoint=checkpoint)
         except KeyboardInterrupt:
             if self.is_between_steps:  # the weights are those of the last step
                 self._save_checkpoint(self.model_wrapped, None)
@@ -137,11 +141,12 @@ class SubsetTrainer(Trainer):
             return distill_loss(student, soft_targets, weights) / ids.numel()
 
     def create_scheduler(
-        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+        self, num_training_steps: int, optimizer: Any = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
         """The learning rates of the schedule."""
+        assert self.optimizer is not None
         self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
-            optimizer or self.optimizer, lambda step: self.schedule.rate(step, self.seconds)
+            self.optimizer, lambda step: self.schedule.rate(step, self.seconds)
         )
         return self.lr_scheduler
 

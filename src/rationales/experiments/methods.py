@@ -8,31 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
+from annotated_types import Ge
+
+from rationales.checking import check_fields
 from rationales.errors import RationalesError
-from rationales.option_rules import READ_BY
-from rationales.options import Options
-from rationales.ranking.factory import SIGNED_RANKERS
+from rationales.methods import BASELINES, METHODS, SIGNED
+from rationales.options import READ_BY, Options
+
+_VARIANTS = {
+    "greedy-minimal": ("greedy, minimal", {"minimal": True}),
+    "greedy-fast": ("greedy, fast", {"fast": True}),
+}
+"""Rows that are greedy search with an option: their labels, and the option."""
 
 LABELS = {
-    "greedy": "greedy",
-    "greedy-minimal": "greedy, minimal",
-    "greedy-fast": "greedy, fast",
-    "gradient-norm": "gradient norms",
-    "gradient-x-embedding": "gradient × embedding",
-    "integrated-gradients": "integrated gradients",
-    "attention-rollout": "attention rollout",
-    "last-attention": "last attention layer",
-    "all-attention": "all attention layers",
-    "random": "random (control)",
-    "nearest-first": "nearest first (control)",
+    "greedy": METHODS["greedy"].label,
+    **{name: label for name, (label, _) in _VARIANTS.items()},
+    **{name: METHODS[name].label for name in BASELINES},
 }
-OF_TRANSLATIONS = tuple(name for name in LABELS if name != "attention-rollout")
-"""The methods for encoder–decoders: a rollout follows one stack of layers."""
+"""The methods that can be compared, in the order of a table."""
 
-_VARIANTS = {"greedy-minimal": {"minimal": True}, "greedy-fast": {"fast": True}}
-"""Rows that are greedy search with an option."""
+OF_TRANSLATIONS = tuple(n for n in LABELS if n not in METHODS or not METHODS[n].causal_only)
+"""Those that encoder–decoders have."""
 
 
 @dataclass(frozen=True)
@@ -51,23 +50,23 @@ class Compared:
 class Settings:
     """The settings that all comparisons of methods have."""
 
-    known: ClassVar[Sequence[str]] = tuple(LABELS)
+    known = tuple(LABELS)
     """The methods that may be compared."""
 
-    limit: int | None = None
+    limit: Annotated[int, Ge(1)] | None = None
     """Only N examples, drawn at random."""
     methods: tuple[str, ...] | None = None
     """Only these methods, separated by commas: greedy,all-attention."""
     seed: int = 0
     """Seed of everything that is random."""
-    ig_steps: int = 100
+    ig_steps: Annotated[int, Ge(1)] = 100
     """Steps of integrated gradients."""
-    max_size: int | None = None
+    max_size: Annotated[int, Ge(0)] | None = None
     """Rationales of at most N tokens; 0: no limit. One that is not sufficient then counts as the
     whole context."""
 
     def __post_init__(self) -> None:
-        check_limit(self.limit)
+        check_fields(self)
         object.__setattr__(self, "max_size", self.max_size or None)
         if self.methods is not None:
             object.__setattr__(self, "methods", split_names(self.methods))
@@ -94,11 +93,12 @@ def compared_methods(
     check_names(wanted, known)
     found: list[Compared] = []
     for name in (each for each in LABELS if each in wanted):
-        label, own = LABELS[name], _VARIANTS.get(name, {"method": name})
+        label = LABELS[name]
+        _, own = _VARIANTS.get(name, (label, {"method": name}))
         read: dict[str, Any] = {"seed": seed, "ig_steps": steps}
         own = own | {option: read[option] for option in read if name in READ_BY[option]}
         options = Options(max_size=max_size).change(**own)
-        if name in SIGNED_RANKERS:
+        if name in SIGNED:
             absolute = options.change(absolute=True)
             found.append(Compared(name, name, f"{label} (signed)", options))
             found.append(Compared(f"{name}-absolute", name, f"{label} (absolute)", absolute))
@@ -123,9 +123,3 @@ def split_names(names: Sequence[str]) -> tuple[str, ...]:
     """The names, where some may stand together with commas between them."""
     every = (name.strip() for each in names for name in each.split(","))
     return tuple(name for name in every if name)
-
-
-def check_limit(limit: int | None) -> None:
-    """Raise if a limit on the number of examples leaves none."""
-    if limit is not None and limit < 1:
-        raise RationalesError(f"limit must be at least 1, not {limit}")

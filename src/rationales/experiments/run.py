@@ -75,7 +75,7 @@ def subject_of(
 
     ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
     """
-    from rationales.compat.adapter import fingerprint
+    from rationales.models import fingerprint
 
     metrics.check()
     model = without_adapter(explainer).model
@@ -106,10 +106,7 @@ def without_adapter(explainer: Explainer) -> Explainer:
 
 
 def _adapter_digest(adapter: str | None) -> str:
-    from rationales import explainer as explaining
     from rationales.compat.adapter import WEIGHTS
+    from rationales.loading import DEFAULT_ADAPTER, adapter_folder
 
-    if adapter is None or adapter == explaining.DEFAULT_ADAPTER:
-        package = Path(explaining.__file__).parent
-        return sha256(package / "adapters" / explaining.DEFAULT_ADAPTER / WEIGHTS)
-    return sha256(Path(adapter).expanduser() / WEIGHTS)
+    return sha256(adapter_folder(adapter or DEFAULT_ADAPTER) / WEIGHTS)

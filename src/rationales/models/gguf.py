@@ -3,86 +3,49 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rationales.models.files import quietly
+from rationales.models.folder import quietly
+
+# A field of the header: key, type (a string), length, value. gguf's own reader takes seconds.
+SMOLLM = b"tokenizer.ggml.pre" + struct.pack("<IQ", 8, 6) + b"smollm"
 
 
-def load_gguf(
-    gguf: Path, dtype: str = "float32", tick: Callable[[float], None] | None = None
+def read_gguf(
+    gguf: Path, dtype: str = "float32", tick: Callable[[float], None] = lambda share: None
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """The dequantised model of a GGUF file, its tokenizer, and what transformers says of the keys.
+    """The dequantised model of a GGUF file, its tokenizer, and what transformers reports of it.
 
-    ``tick`` hears which share of the work is done.
+    ``tick`` is told the share of the time that has passed.
     """
+    from unittest.mock import patch
+
     import torch
     from tokenizers import pre_tokenizers as pre
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import modeling_gguf_pytorch_utils as reader
 
-    tell = tick or (lambda share: None)
-    config_class: Any = AutoConfig
+    tick(0.2)  # the imports
     tokenizer_class: Any = AutoTokenizer
     model_class: Any = AutoModelForCausalLM
-    with quietly(), _counted(lambda share: tell(0.9 + 0.08 * share)):
-        tell(0.15)  # what has been imported by now takes that long
-        where = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
+    where = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
+    # The reader has a progress bar that no setting of transformers switches off.
+    with quietly(), patch.object(reader, "tqdm", lambda tensors, **_: tensors):
         tokenizer = tokenizer_class.from_pretrained(**where)
-        if _pre_tokenizer(gguf) == b"smollm":
-            # transformers reads the vocabulary but not this field; digits are tokens of their own.
-            tokenizer.backend_tokenizer.pre_tokenizer = pre.Sequence(
-                [
-                    pre.Digits(individual_digits=True),
-                    pre.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=True),
-                ]
-            )
-        tell(0.35)
-        config = config_class.from_pretrained(**where)
-        tell(0.6)
+        with gguf.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            if view.find(SMOLLM) >= 0:
+                # transformers does not read this field, which makes each digit a token.
+                digits = pre.Digits(individual_digits=True)
+                rest = pre.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=True)
+                tokenizer.backend_tokenizer.pre_tokenizer = pre.Sequence([digits, rest])
+        tick(0.4)
         model, info = model_class.from_pretrained(
             **where,
-            config=config,
             dtype=getattr(torch, dtype),
             quantization_config=GgufConfig(dequantize=True),
             output_loading_info=True,
         )
-    tell(1.0)
     return model, tokenizer, info
-
-
-@contextmanager
-def _counted(tick: Callable[[float], None]) -> Iterator[None]:
-    """A context in which ``tick`` hears how many tensors of a GGUF file are dequantised.
-
-    It takes the place of a bar that is tqdm's own, and which no setting of transformers turns off.
-    """
-    from transformers import modeling_gguf_pytorch_utils
-
-    reader: Any = modeling_gguf_pytorch_utils
-
-    def count(tensors: list[Any], **_: Any) -> Iterator[Any]:
-        for done, tensor in enumerate(tensors):
-            tick(done / len(tensors))
-            yield tensor
-
-    bar, reader.tqdm = reader.tqdm, count
-    try:
-        yield
-    finally:
-        reader.tqdm = bar
-
-
-def _pre_tokenizer(gguf: Path) -> bytes:
-    """The name of the pre-tokenizer in a GGUF file's header, or nothing.
-
-    A search for the bytes, as the reader of gguf takes seconds: key, type 8 (string), length, text.
-    """
-    key = b"tokenizer.ggml.pre" + (8).to_bytes(4, "little")
-    with gguf.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        at = view.find(key)
-        if at < 0:
-            return b""
-        begin = at + len(key) + 8
-        return view[begin : begin + int.from_bytes(view[begin - 8 : begin], "little")]

@@ -1,6 +1,6 @@
-"""Models of the hub: from its local cache if they are whole there, else fetched.
+"""Models of the hub: from its local cache if they are complete there, else fetched.
 
-An unreachable hub is said within ten seconds. Only the files that are needed are fetched.
+An unreachable hub is an error within ten seconds. Only the files that are needed are fetched.
 """
 
 from __future__ import annotations
@@ -10,65 +10,73 @@ from threading import Thread
 from typing import Any
 
 from rationales.errors import RationalesError, first_line
-from rationales.models.files import PICKLED, WEIGHTS, Kind, check_config, file_names, lacking_files
+from rationales.models.folder import (
+    PICKLED,
+    WEIGHTS,
+    Kind,
+    check_config,
+    file_names,
+    missing_files,
+)
 
 HUB_SECONDS = 8.0
+BESIDE_WEIGHTS = {".json", ".txt", ".model", ".spm", ".jinja"}
+"""The files of a config, a vocabulary and a chat template."""
 
 
-def from_hub(name: str, allow_pickle: bool, kind: Kind | None = "causal") -> Path:
-    """The folder of a hub's model: from its local cache if it is whole there, else fetched."""
-    folder = snapshot(name)
-    lacking = lacking_files(file_names(folder), allow_pickle) if folder else ""
-    if folder and not lacking:
+def from_hub(name: str, allow_pickle: bool, kind: Kind | None, revision: str | None) -> Path:
+    """The folder of a hub's model: from its local cache if it is complete there, else fetched."""
+    folder = snapshot(name, revision)
+    missing = missing_files(file_names(folder), allow_pickle) if folder else ""
+    if folder and not missing:
         return folder
     try:
-        return _download(name, allow_pickle, kind)
+        return _download(name, allow_pickle, kind, revision)
     except RationalesError as error:
-        if lacking:  # nearer to the cause than a hub that cannot be reached
-            raise RationalesError(f"the cached copy of {name} {lacking}") from error
+        if missing:  # nearer to the cause than a hub that cannot be reached
+            raise RationalesError(f"the cached copy of {name} {missing}") from error
         raise
 
 
-def snapshot(name: str) -> Path | None:
-    """The folder of a model in the hub's local cache, be it complete or not."""
+def snapshot(name: str, revision: str | None = None) -> Path | None:
+    """The folder of a model in the hub's local cache, complete or not; None if there is none."""
     from huggingface_hub import constants, try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
     try:
-        found = try_to_load_from_cache(name, "config.json", cache_dir=constants.HF_HUB_CACHE)
+        found = try_to_load_from_cache(name, "config.json", constants.HF_HUB_CACHE, revision)
     except HFValidationError as error:
         raise RationalesError(
-            f"{name!r} is neither a folder nor a hub id: ids read like owner/name"
+            f"{name[:80]!r} is neither a folder nor a hub id: ids read like owner/name"
         ) from error
     return Path(found).parent if isinstance(found, str) else None
 
 
-def _download(name: str, allow_pickle: bool, kind: Kind | None) -> Path:
-    """The folder of a model fetched from the hub: its config first, the rest if that will do."""
+def _download(name: str, allow_pickle: bool, kind: Kind | None, revision: str | None) -> Path:
+    """The folder of a model fetched from the hub: its config first, then the rest if it fits."""
     from huggingface_hub import hf_hub_download, snapshot_download
 
-    names = _ask_hub(name)
     try:
+        names = _ask_hub(name, revision)
         if "config.json" in names:
-            check_config(Path(hf_hub_download(name, "config.json")).parent, name, kind)
-        if lacking := lacking_files(names, allow_pickle):
-            raise RationalesError(f"{name} {lacking}")
+            config = hf_hub_download(name, "config.json", revision=revision)
+            check_config(Path(config).parent, name, kind)
+        if missing := missing_files(names, allow_pickle):
+            raise RationalesError(f"{name} {missing}")
         weights = WEIGHTS if any(map(WEIGHTS.fullmatch, names)) else PICKLED
-        beside = {".json", ".txt", ".model", ".spm", ".jinja"}
-        wanted = [n for n in names if weights.fullmatch(n) or Path(n).suffix in beside]
-        return Path(snapshot_download(name, allow_patterns=wanted))
+        wanted = [n for n in names if weights.fullmatch(n) or Path(n).suffix in BESIDE_WEIGHTS]
+        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
     except RationalesError:
         raise
     except Exception as error:
-        raise _hub_error(name, error) from error
+        raise RationalesError(_told(name, revision, error)) from error
 
 
-def _ask_hub(name: str) -> set[str]:
-    """The names of the files that the hub has for a model, or an error within ten seconds.
+def _ask_hub(name: str, revision: str | None) -> set[str]:
+    """The names of the files that the hub has for a model, or an exception within ten seconds.
 
-    The client does not retry this call, but its timeout counts connecting and reading apart, begins
-    anew with each address of the host, and does not cover looking the host up: so a thread asks,
-    and the wait for it is bounded.
+    The client's timeout counts connecting and reading apart, begins again with each address of the
+    host, and does not cover the look-up of the host. So a thread asks, and waiting is bounded.
     """
     from huggingface_hub import HfApi
 
@@ -76,7 +84,7 @@ def _ask_hub(name: str) -> set[str]:
 
     def ask() -> None:
         try:
-            answers.append(HfApi().model_info(name, timeout=HUB_SECONDS))
+            answers.append(HfApi().model_info(name, revision=revision, timeout=HUB_SECONDS))
         except Exception as error:
             answers.append(error)
 
@@ -85,27 +93,28 @@ def _ask_hub(name: str) -> set[str]:
     thread.join(HUB_SECONDS)
     answer = answers[0] if answers else TimeoutError(f"no answer in {HUB_SECONDS:.0f} seconds")
     if isinstance(answer, Exception):
-        raise _hub_error(name, answer) from answer
+        raise answer
     return {file.rfilename for file in answer.siblings or () if "/" not in file.rfilename}
 
 
-def _hub_error(name: str, error: Exception) -> RationalesError:
-    """What a user reads in place of an exception of the hub's client."""
+def _told(name: str, revision: str | None, error: Exception) -> str:
+    """The one line that a user reads in place of an exception of the hub's client."""
     from huggingface_hub import errors
 
-    if isinstance(error, errors.OfflineModeIsEnabled):
-        text = f"{name} is not on this machine and HF_HUB_OFFLINE is set: unset it or give a folder"
-    elif isinstance(error, errors.GatedRepoError):
-        text = f"{name} is gated: accept its terms on the hub, then log in with `hf auth login`"
-    elif isinstance(error, errors.RepositoryNotFoundError):
-        text = f"the hub has no public model {name}: check the name, log in, or give a folder"
-    elif isinstance(error, errors.HfHubHTTPError):
-        text = f"the hub answered {error.response.status_code} for {name}: try again later"
-    elif isinstance(error, OSError) and error.errno is not None and error.strerror:
-        text = f"{name} cannot be stored ({error.strerror}): set HF_HOME to another folder"
-    else:
-        text = (
-            f"{name} is not on this machine and the hub cannot be reached ({first_line(error)}): "
-            "go online, or give a folder"
-        )
-    return RationalesError(text)
+    match error:
+        case errors.OfflineModeIsEnabled():
+            return f"{name} is not on this machine and HF_HUB_OFFLINE is set: unset it"
+        case errors.GatedRepoError():
+            return f"{name} is gated: accept its terms on the hub, then log in with `hf auth login`"
+        case errors.RepositoryNotFoundError():
+            return f"the hub has no public model {name}: check the name, log in, or give a folder"
+        case errors.RevisionNotFoundError():
+            return f"{name} has no revision {revision!r}: give a branch, a tag or a commit of it"
+        case errors.HfHubHTTPError():
+            return f"the hub answered {error.response.status_code} for {name}: try again later"
+        case OSError(errno=int(), strerror=str(reason)):
+            return f"{name} cannot be stored ({reason}): set HF_HOME to another folder"
+    return (
+        f"{name} is not on this machine and the hub cannot be reached ({first_line(error)}): "
+        "go online, or give a folder"
+    )

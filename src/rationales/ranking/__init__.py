@@ -1,22 +1,13 @@
-"""Orders of the context tokens, for the baselines that add tokens by a fixed importance.
+"""Token orders for the baselines, which add tokens by a fixed importance.
 
-A ranker gives one importance per context index; ``order`` turns them into the order in which a
-search adds the candidates. The gradient and attention methods look inside the model, ``random``
-and ``nearest-first`` need none. Importing this package loads neither torch nor Captum.
+A ranker gives one importance per context index; ``order`` turns the importances into the order in
+which a search adds the candidates. The gradient and attention methods look inside the model,
+``random`` and ``nearest-first`` need no model. Importing this package does not load torch.
 """
 
 from rationales.ranking.controls import NearestFirst, RandomOrder
-from rationales.ranking.factory import BLACK_BOX_RANKERS, RANKERS, RankingOptions, make_ranker
-from rationales.ranking.protocol import Ranker, TogetherRanker, order
+from rationales.ranking.factory import make_ranker
+from rationales.ranking.importances import Importances
+from rationales.ranking.protocol import Ranker, order
 
-__all__ = [
-    "BLACK_BOX_RANKERS",
-    "RANKERS",
-    "NearestFirst",
-    "RandomOrder",
-    "Ranker",
-    "RankingOptions",
-    "TogetherRanker",
-    "make_ranker",
-    "order",
-]
+__all__ = ["Importances", "NearestFirst", "RandomOrder", "Ranker", "make_ranker", "order"]

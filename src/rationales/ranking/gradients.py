@@ -1,157 +1,147 @@
 """Importance from the gradient of the target's log-probability.
 
-With f(x) = log p(target | full context) as a function of the input embeddings x₁ … x_t:
+With f(x) = log p(target | full context) as a function of the token embeddings x₁ … x_t:
 
 - ``gradient-norm``          ‖∂f/∂xᵢ‖₂ (Li et al., 2016)
 - ``gradient-x-embedding``   xᵢ · ∂f/∂xᵢ (Denil et al., 2014)
 - ``integrated-gradients``   xᵢ · ∫₀¹ ∂f(αx)/∂xᵢ dα (Sundararajan et al., 2017)
 
-Position embeddings are added inside the model, so they are no part of x: the path of integrated
-gradients starts at tokens without a meaning, each in its place. Where a model normalises its token
-embeddings first (BLOOM), x are the normalised ones. The attributions are Captum's.
+The integral is a Gauss–Legendre sum. The importances of integrated gradients add up to f(x) − f(0),
+as far as the sum approximates the integral. Where positions are rotary or a bias, f is steep near
+zero, and this needs more points than with learned position embeddings.
+
+For an encoder–decoder, x are the embeddings of the source, then those of the target prefix.
+Position embeddings are added later, so they are no part of x: the path of integrated gradients
+starts at tokens without a meaning, each in its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from rationales.context import Context
-from rationales.errors import MissingExtraError, RationalesError
-from rationales.ranking.inside import accepts, as_list, forward_arguments, frozen, input_ids
-
-LogProbability = Callable[[torch.Tensor], torch.Tensor]
-"""Embeddings (rows, length, dimensions) → the target's log-probability in each row."""
+from rationales.errors import RationalesError
+from rationales.ranking.inside import inputs, is_encoder_decoder, places, rank_in_runs
+from rationales.scoring.hooks import logits_of
 
 
 @dataclass(frozen=True)
-class GradientNorm:
-    """The length of the gradient at each token."""
+class Gradients:
+    """A ranker by one of the three methods."""
 
     model: Any
+    method: str
+    steps: int
+    """Points of the integral."""
+    batch_tokens: int
+    """Tokens of a forward pass over several points."""
 
-    def __post_init__(self) -> None:
-        _captum("gradient-norm")
+    def rank(self, contexts: Sequence[Context]) -> list[list[float]]:
+        """One number per token: the gradient's norm, or its signed product with the embedding."""
+        return rank_in_runs(self.model, contexts, self._rank_run)
 
-    def rank(self, context: Context) -> list[float]:
-        """The l2 norm of the gradient with respect to each token's embedding."""
-        saliency = _captum("gradient-norm").Saliency
-        gradient = _attribute(
-            self.model, context, lambda f, x: saliency(f).attribute(x.requires_grad_(), abs=False)
-        )
-        return as_list(gradient.norm(dim=-1))
+    @torch.enable_grad()  # the caller may have switched gradients off
+    def _rank_run(self, run: Sequence[Context]) -> torch.Tensor:
+        length = len(run[-1].ids)
+        importances = torch.zeros(len(run), length, dtype=torch.float64)
+        # The logits of many targets need more memory than the layers of a short context.
+        rows = max(1, self.batch_tokens // max(1, length, 8 * len(run)))
+        for scales, weights in torch.split(self._path(), rows, dim=1):
+            for number, (embedded, gradients) in enumerate(_gradients(self.model, run, scales)):
+                if self.method == "gradient-norm":
+                    effects = gradients.norm(dim=-1)
+                else:
+                    effects = (embedded * gradients).sum(dim=-1)
+                importances[number] += weights @ effects
+        return importances
 
+    def _path(self) -> torch.Tensor:
+        """The scales of the embeddings at which gradients are taken, and the weight of each."""
+        if self.method != "integrated-gradients":
+            return torch.ones(2, 1, dtype=torch.float64)
+        from numpy.polynomial.legendre import leggauss
 
-@dataclass(frozen=True)
-class GradientTimesEmbedding:
-    """The first-order effect of a token's embedding; tokens that speak against rank last."""
-
-    model: Any
-    absolute: bool = False
-
-    def __post_init__(self) -> None:
-        _captum("gradient-x-embedding")
-
-    def rank(self, context: Context) -> list[float]:
-        """The sum over dimensions of gradient times embedding, or its absolute value."""
-        product = _captum("gradient-x-embedding").InputXGradient
-        attribution = _attribute(
-            self.model, context, lambda f, x: product(f).attribute(x.requires_grad_())
-        )
-        return as_list(_per_token(attribution, self.absolute))
+        nodes, weights = map(torch.from_numpy, leggauss(self.steps))
+        return torch.stack([(nodes + 1) / 2, weights / 2])  # from [−1, 1] to [0, 1]
 
 
-@dataclass(frozen=True)
-class IntegratedGradients:
-    """The effect of a token's embedding, summed along the way from zero embeddings.
+def _gradients(
+    model: Any, run: Sequence[Context], scales: torch.Tensor
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Embeddings and gradients for each target of a run, with a row per scale.
 
-    The importances sum to f(x) − f(0), as far as ``steps`` points approximate the integral. Where
-    positions are rotary or a bias, nothing but x is in the first layer's normalisation: f is steep
-    near zero, and the sum needs more steps than with learned position embeddings.
+    Both are (rows, length, dimensions), in double precision on the CPU: what half precision has
+    left should not be rounded again. All targets share one forward pass.
     """
-
-    model: Any
-    absolute: bool = False
-    steps: int = 100
-    batch_tokens: int = 4096
-
-    def __post_init__(self) -> None:
-        _captum("integrated-gradients")
-
-    def rank(self, context: Context) -> list[float]:
-        """The sum over dimensions of the integrated gradient, or its absolute value."""
-        integrated = _captum("integrated-gradients").IntegratedGradients
-        rows = max(1, self.batch_tokens // max(1, len(context.ids)))
-        attribution = _attribute(
-            self.model,
-            context,
-            lambda f, x: integrated(f).attribute(
-                x, baselines=torch.zeros_like(x), n_steps=self.steps, internal_batch_size=rows
-            ),
-        )
-        return as_list(_per_token(attribution, self.absolute))
-
-
-def _attribute(
-    model: Any, context: Context, method: Callable[[LogProbability, torch.Tensor], torch.Tensor]
-) -> torch.Tensor:
-    """The method's attribution to each token and dimension: (length, dimensions), on the CPU."""
-    if getattr(model.config, "is_encoder_decoder", False):
-        from rationales.ranking import seq2seq
-
-        return seq2seq.attribute(model, context, method)
-    if not accepts(model, "inputs_embeds"):
+    at = places(run)
+    with (
+        _scaled_embeddings(model, scales) as (embedded, scaled),
+        logits_of(model.get_output_embeddings(), at) as given,
+    ):
+        logits = model(**inputs(model, run[-1], len(scales))).logits
+    if sum(side.shape[1] for side in scaled) != len(run[-1].ids):
         raise RationalesError(
-            f"{type(model).__name__} takes no inputs_embeds, which the gradient methods need; "
-            "use attention-rollout, last-attention or all-attention"
+            f"{type(model).__name__} does not read its tokens from its input embeddings, which the "
+            "gradient methods need; use last-attention or all-attention"
         )
+    if not given:  # no head to be hooked: all positions have logits
+        logits = logits[:, at]
+    states = given[0] if given else logits
+    logprobs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
+    values = logprobs[:, torch.arange(len(run)), [context.target_id for context in run]]
+    # A target's log-probability depends on its own state alone. So one backward pass through the
+    # wide head serves all targets, and each needs one of its own through the layers only.
+    [upper] = torch.autograd.grad(values.sum(), states, retain_graph=True)
+    joined = _joined(embedded)
+    for number in range(len(run)):
+        gradients = torch.autograd.grad(
+            states[:, number], scaled, upper[:, number], retain_graph=number + 1 < len(run)
+        )
+        yield joined, _joined(gradients)
+
+
+@contextmanager
+def _scaled_embeddings(
+    model: Any, scales: torch.Tensor
+) -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor]]]:
+    """Within it, each row's token embeddings are scaled; the lists get them before and after.
+
+    The source comes first. ``inputs_embeds`` would not do: Marian scales what its decoder is given,
+    and not what its encoder is, so that the two sides would have different units.
+    """
+    thread = threading.get_ident()
+    embedded: list[torch.Tensor] = []
+    scaled: list[torch.Tensor] = []
+
+    def scale(module: Any, args: Any, output: torch.Tensor) -> torch.Tensor | None:
+        if threading.get_ident() != thread:
+            return None
+        embedded.append(output.detach())
+        scaled.append((embedded[-1] * scales.to(output)[:, None, None]).requires_grad_())
+        return scaled[-1]
+
     with ExitStack() as stack:
-        # The caller may have switched gradients off around everything.
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        stack.enter_context(frozen(model))
-        embedded = model.get_input_embeddings()(input_ids(model, context.ids))
-        normalise = getattr(model.base_model, "word_embeddings_layernorm", None)
-        if normalise is not None:
-            # The length of an embedding is lost in this layer: f(αx) = f(x) for every α > 0, so
-            # the gradient along x is zero and its order would be that of rounding errors. The
-            # embeddings are normalised once, here; the layer then hands them on as they are.
-            embedded = normalise(embedded)
-            stack.enter_context(
-                normalise.register_forward_hook(lambda module, inputs, output: inputs[0])
-            )
-        attribution = method(_log_probability(model, context), embedded.detach())
-    # In double precision from here: what half precision has left should not be rounded again.
-    return attribution[0].detach().cpu().double()
+        for module in _embeddings(model):
+            stack.enter_context(module.register_forward_hook(scale))
+        yield embedded, scaled
 
 
-def _log_probability(model: Any, context: Context) -> LogProbability:
-    """The target's log-probability as a function of the embeddings of its full context."""
-
-    def log_probability(embedded: torch.Tensor) -> torch.Tensor:
-        rows, length, _ = embedded.shape
-        arguments = forward_arguments(model, rows, length)
-        logits: torch.Tensor = model(inputs_embeds=embedded, **arguments).logits[:, -1]
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        return logits.log_softmax(dim=-1)[:, context.target_id]
-
-    return log_probability
+def _embeddings(model: Any) -> set[Any]:
+    """The modules that give token embeddings; an encoder and a decoder may share one."""
+    if is_encoder_decoder(model):
+        return {part.get_input_embeddings() for part in (model.get_encoder(), model.get_decoder())}
+    # BLOOM normalises its token embeddings first, so that their length is lost: f(αx) = f(x) for
+    # α > 0. The gradient along x would be zero, and its order that of rounding errors. So x are
+    # the normalised embeddings there.
+    normalised = getattr(model.base_model, "word_embeddings_layernorm", None)
+    return {model.get_input_embeddings() if normalised is None else normalised}
 
 
-def _per_token(attribution: torch.Tensor, absolute: bool) -> torch.Tensor:
-    """The sum over dimensions; its sign dropped if only the size of the effect counts."""
-    signed = attribution.sum(dim=-1)
-    return signed.abs() if absolute else signed
-
-
-def _captum(method: str) -> Any:
-    """Captum's attribution methods; a clear error where the extra is not installed."""
-    try:
-        import captum.attr
-    except ImportError as error:
-        raise MissingExtraError(f"the method {method}", "baselines") from error
-    return captum.attr
+def _joined(sides: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([side.detach().cpu().double() for side in sides], dim=1)

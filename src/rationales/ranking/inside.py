@@ -1,26 +1,116 @@
-"""Looking inside a model without leaving a trace.
+"""Looking inside a model without leaving a trace, at one target or at many.
 
-A ranker may be handed a model in the middle of somebody's training. Dropout has to be off and the
-parameters need no gradient while it is looked at; afterwards every flag is what it was.
+A ranker may be given a model in the middle of a training. Dropout has to be off and the parameters
+need no gradient while the ranker looks; afterwards every flag is what it was.
+
+A decoder looks back only: a forward pass over a text contains the passes of all its targets.
+Contexts that extend each other therefore share their passes, in *runs*.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.scoring.guard import at_rest
+from rationales.scoring.positions import forget_long_sequences, rope_switch
+
+_LONGEST_RUN = 12
+"""Targets of a run: the logits of all of them are in memory at once."""
+
+
+def rank_in_runs(
+    model: Any, contexts: Sequence[Context], rank_run: Callable[[Sequence[Context]], torch.Tensor]
+) -> list[list[float]]:
+    """The importances of each context, from those of runs: (contexts, length of the longest).
+
+    The model is frozen while ``rank_run`` looks at a run.
+    """
+    found: list[list[float]] = []
+    for run in _runs(contexts, rope_switch(model)):
+        with frozen(model):
+            forget_long_sequences(model)
+            rows = list(rank_run(run))
+            if any(row[len(c.ids) :].any() for row, c in zip(rows, run, strict=True)):
+                # The model looks ahead, as a bidirectional one does: a prefix needs its own pass.
+                rows = [rank_run([context])[0] for context in run]
+        found += [row[: len(c.ids)].tolist() for row, c in zip(rows, run, strict=True)]
+    return found
+
+
+def _runs(contexts: Sequence[Context], alone_beyond: int | None) -> list[list[Context]]:
+    """The contexts in runs, in each of which a context begins with the one before it.
+
+    Contexts of more than ``alone_beyond`` tokens share nothing: RoPE depends on their length.
+    """
+    runs: list[list[Context]] = []
+    for context in contexts:
+        run = runs[-1] if runs else []
+        if (
+            0 < len(run) < _LONGEST_RUN
+            and run[-1].source == context.source
+            and run[-1].ids == context.ids[: len(run[-1].ids)]
+            and (alone_beyond is None or len(context.ids) <= alone_beyond)
+            # Each target has a backward pass over the whole run: a much longer context would make
+            # those of the others cost more than its own forward pass.
+            and len(context.ids) * len(run) <= len(run[-1].ids) * (len(run) + 1)
+        ):
+            run.append(context)
+        else:
+            runs.append([context])
+    return runs
+
+
+def places(run: Sequence[Context]) -> list[int]:
+    """Where each target of a run is predicted, counted back from the end of the longest context."""
+    return [len(context.ids) - len(run[-1].ids) - 1 for context in run]
+
+
+def inputs(model: Any, context: Context, rows: int = 1) -> dict[str, Any]:
+    """The arguments of the ordinary forward pass over a whole context, repeated in rows.
+
+    The mask is explicit, and so are the positions where the model takes them: nothing is left to
+    the model's guess.
+    """
+    if not context.ids:
+        raise RationalesError("the context is empty: a model needs one token at least")
+    device = model.get_input_embeddings().weight.device  # layers may be spread over others
+    ids = torch.tensor([context.ids], device=device).expand(rows, -1)
+    ordinary = {"use_cache": False, "return_dict": True}
+    if is_encoder_decoder(model):
+        if not 0 < context.source < len(context.ids):
+            raise RationalesError(
+                "an encoder–decoder ranks contexts with two sides: make them with seq2seq_context"
+            )
+        source, target = ids[:, : context.source], ids[:, context.source :]
+        return {
+            "input_ids": source,
+            "attention_mask": torch.ones_like(source),
+            "decoder_input_ids": target,
+            "decoder_attention_mask": torch.ones_like(target),
+            **ordinary,
+        }
+    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **ordinary}
+    if "position_ids" in inspect.signature(model.forward).parameters:
+        given["position_ids"] = torch.arange(ids.shape[1], device=device).expand_as(ids)
+    return given
+
+
+def is_encoder_decoder(model: Any) -> bool:
+    """Whether the model has an encoder for the source beside its decoder."""
+    return bool(getattr(model.config, "is_encoder_decoder", False))
 
 
 @contextmanager
 def frozen(model: Any) -> Iterator[None]:
     """The model at rest (``scoring.guard``) with frozen parameters; all is put back at the end."""
-    with at_rest(model):
+    with torch.inference_mode(False), at_rest(model):
         learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
         try:
             for parameter in learning:
@@ -46,48 +136,6 @@ def eager_attention(model: Any) -> Iterator[None]:
         yield
     finally:
         model.set_attn_implementation(before)
-
-
-def accepts(model: Any, argument: str) -> bool:
-    """Whether the model's forward pass names this argument."""
-    return argument in inspect.signature(model.forward).parameters
-
-
-def forward_arguments(model: Any, rows: int, length: int) -> dict[str, Any]:
-    """What the ordinary forward pass over whole contexts is given besides its tokens.
-
-    The mask is explicit, the positions too where the model takes them: nothing is left to a
-    model's guess. Where it can, the model computes the logits of the last position only.
-    """
-    device = input_device(model)
-    arguments: dict[str, Any] = {
-        "attention_mask": torch.ones(rows, length, dtype=torch.long, device=device),
-        "use_cache": False,
-        "return_dict": True,
-    }
-    if accepts(model, "position_ids"):
-        arguments["position_ids"] = torch.arange(length, device=device).expand(rows, length)
-    if accepts(model, "logits_to_keep"):
-        arguments["logits_to_keep"] = 1
-    return arguments
-
-
-def input_ids(model: Any, ids: tuple[int, ...]) -> torch.Tensor:
-    """The token ids as a batch of one row, where the model's embedding is."""
-    if not ids:
-        raise RationalesError("the context is empty: a causal model needs one token at least")
-    return torch.tensor([ids], dtype=torch.long, device=input_device(model))
-
-
-def input_device(model: Any) -> torch.device:
-    """The device of the input embedding: that of the model, unless its layers are spread out."""
-    device: torch.device = model.get_input_embeddings().weight.device
-    return device
-
-
-def as_list(importances: torch.Tensor) -> list[float]:
-    """The importances as plain numbers."""
-    return [float(importance) for importance in importances.tolist()]
 
 
 def _implementation(config: Any) -> str | None:

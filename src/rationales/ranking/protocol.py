@@ -1,14 +1,14 @@
 """An importance per context token, and the order that follows from it.
 
-A baseline adds the candidates by falling importance until the subset is sufficient. Everything
-that tells one baseline from another is in the importances.
+A baseline adds the candidates by falling importance until the subset is sufficient. Baselines
+differ in their importances only.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from rationales.context import Context, Subset
 from rationales.errors import RationalesError
@@ -18,27 +18,23 @@ from rationales.ties import ranked
 class Ranker(Protocol):
     """Anything that says how important each token of a context is for its target."""
 
-    def rank(self, context: Context) -> list[float]:
-        """One importance per context index: the higher, the earlier the token is added.
+    def rank(self, contexts: Sequence[Context]) -> list[list[float]]:
+        """One importance per index of each context: the higher, the earlier a token is added.
 
-        Required and pinned indices have values too; they are kept anyway, so a search ignores them.
+        Importances are signed where the method has a sign. Required and pinned indices have values
+        too; they are kept anyway, so a search ignores them. Each context is ranked as if it were
+        given alone; contexts that extend each other cost less when they follow each other.
         """
         ...
 
 
-@runtime_checkable
-class TogetherRanker(Ranker, Protocol):
-    """A ranker that is faster when it is given all the targets of a text at once."""
-
-    def rank_all(self, contexts: Sequence[Context]) -> list[list[float]]:
-        """The importances of each context, as ``rank`` gives them one by one."""
-        ...
-
-
-def order(context: Context, importances: Sequence[float]) -> tuple[Subset, ...]:
+def order(
+    context: Context, importances: Sequence[float], absolute: bool = False
+) -> tuple[Subset, ...]:
     """The choices of the context by falling importance; ties go to the lowest index.
 
-    A word or a sentence is as important as the most important of its tokens.
+    With ``absolute``, the size of an importance counts and its sign does not. A word or a sentence
+    is as important as the most important of its tokens.
     """
     if len(importances) != len(context.ids):
         raise RationalesError(
@@ -51,6 +47,8 @@ def order(context: Context, importances: Sequence[float]) -> tuple[Subset, ...]:
                 f"the importance of the token at index {index} is not a number; "
                 "if the model is in half precision, load it in float32"
             )
+    if absolute:
+        importances = [abs(importance) for importance in importances]
     values = [max(importances[i] for i in unit) for unit in context.choices]
     # Importances have no unit: they are equal where they differ by less than rounding does.
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)

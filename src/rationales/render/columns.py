@@ -43,7 +43,7 @@ class Column:
 
 def given_all(rationale: Rationale) -> str:
     """The target's probability given the whole context."""
-    return percent(rationale.whole.target_logprob if rationale.whole else None)
+    return percent(rationale.full_context.target_logprob if rationale.full_context else None)
 
 
 def given_kept(rationale: Rationale) -> str:
@@ -53,14 +53,14 @@ def given_kept(rationale: Rationale) -> str:
 
 def alternative(rationale: Rationale) -> str:
     """The probability of the alternative given the rationale, in a contrast."""
-    return percent(rationale.steps[-1].asked_logprob if rationale.steps else None)
+    return percent(rationale.steps[-1].contrast_logprob if rationale.steps else None)
 
 
 def choices(rationale: Rationale) -> list[str]:
     """The model's first choices where these are not the target, with their probabilities."""
     found: dict[str, str] = {}
-    if rationale.whole is not None and rationale.predicted is False:
-        found["given all"] = first_choice(rationale.whole, '"')
+    if rationale.full_context is not None and rationale.predicted is False:
+        found["given all"] = first_choice(rationale.full_context, '"')
     if rationale.steps and rationale.steps[-1].prediction_id != rationale.target_id:
         found["given kept"] = first_choice(rationale.steps[-1], '"')
     if len(found) == 2 and len(set(found.values())) == 1:

@@ -88,7 +88,7 @@ class Aligned:
 
 
 def alignment(shown: Aligned) -> Figure:
-    """Rows are target words, columns source words: rationales, and beside them people's links.
+    """Rows are target words, columns source words: rationales, and beside them the gold links.
 
     Possible links are lighter than sure ones.
     """
@@ -116,7 +116,7 @@ def alignment(shown: Aligned) -> Figure:
 
 @dataclass(frozen=True)
 class Highlighted:
-    """A passage in pieces, one for each token: which were kept, and which people chose."""
+    """A passage in pieces, one for each token: those kept, and those of the human annotation."""
 
     title: str
     pieces: Sequence[str]
@@ -126,7 +126,7 @@ class Highlighted:
 
 
 def passages(shown: Sequence[Highlighted]) -> Figure:
-    """Passages one below the other: rationales highlighted, what people chose in bold."""
+    """Passages one below the other: rationales highlighted, the human annotation in bold."""
     layouts = [_laid_out(each.pieces) for each in shown]
     heights = [2.0 + max(line for line, _, _, _ in layout) + 1 for layout in layouts]
     # A column of the axes is a letter wide, so that the pieces of a line join up.

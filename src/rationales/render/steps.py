@@ -35,7 +35,7 @@ def steps_table(rationale: Rationale, width: int) -> Table:
     most = max(12, width // 3)
     added = [shortened(_added(rationale, step), most) for step in steps]
     says = [first_choice(step, width=most // 2) for step in steps]
-    with_contrast = any(step.asked_logprob is not None for step in steps)
+    with_contrast = any(step.contrast_logprob is not None for step in steps)
     with_candidates = any(step.candidates for step in steps)
     room = width - _widest(added) - _widest(says) - (1 + with_contrast) * _PROBABILITY
     candidates_beside = with_candidates and room >= _CANDIDATES
@@ -60,7 +60,7 @@ def steps_table(rationale: Rationale, width: int) -> Table:
         if with_bar:
             row.append(Text("█" * round(bar * exp(step.target_logprob)), "green"))
         if with_contrast:
-            row.append(percent(step.asked_logprob))
+            row.append(percent(step.contrast_logprob))
         candidates = _candidates(rationale, step)
         if candidates_beside:
             row += [Text(said), Text(candidates, FAINT)]

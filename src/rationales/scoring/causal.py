@@ -141,7 +141,7 @@ class CausalScorer(ModelScorer):
                 try:
                     logits = paths.run(batch, self._next_token, self.model.device)
                     self._work.tokens += batch.tokens
-                    places = [waiting[which] for which in batch.asked]
+                    places = [waiting[which] for which in batch.queries]
                     answers = read_scores(logits, [queries[place][0] for place in places])
                 except BaseException as error:
                     # A place may have been given that nothing was written to: nothing stays.
@@ -149,9 +149,9 @@ class CausalScorer(ModelScorer):
                     if not isinstance(error, MemoryError | RuntimeError):
                         raise
                     # What was stored took memory too: one alone is tried again without it.
-                    if not (held and len(batch.asked) == 1 and is_out_of_memory(error)):
+                    if not (held and len(batch.queries) == 1 and is_out_of_memory(error)):
                         tokens = len(batch.rows) * (batch.past + batch.new)
-                        self._work.batch_tokens = smaller_batches(error, len(batch.asked), tokens)
+                        self._work.batch_tokens = smaller_batches(error, len(batch.queries), tokens)
                     store.max_bytes //= 2
                     break
                 scores.update(zip(places, answers, strict=True))
@@ -292,7 +292,7 @@ class CausalScorer(ModelScorer):
                 paths = Paths(store, queries)
                 for batch in paths.passes(self.batch_tokens, self._most_asked):
                     logits = paths.run(batch, self._next_token, on).log_softmax(-1).cpu()
-                    for which, row in zip(batch.asked, logits, strict=True):
+                    for which, row in zip(batch.queries, logits, strict=True):
                         if not self._agree(row, expected[which]):
                             return None
         except Exception:  # a family that keeps its states in a way of its own

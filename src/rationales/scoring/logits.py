@@ -99,8 +99,8 @@ def read_scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score
         predictions[row] = close[row].nonzero()[0, 0]
     predictions = torch.where(ranks == 1, targets, predictions)
     predicted = logits.gather(1, predictions[:, None])[:, 0]
-    asked = [
-        logits[row, list(context.asked)] if context.asked else wanted[row]
+    extra = [
+        logits[row, list(context.extra_ids)] if context.extra_ids else wanted[row]
         for row, context in enumerate(contexts)
     ]
     # log p = logit − log Σ exp(logit), in place: the logits are the largest tensor there is.
@@ -116,8 +116,8 @@ def read_scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score
         (predicted - normalizer).tolist(),
         ranks.tolist(),
         [
-            tuple((values - normalizer[row]).tolist()) if context.asked else ()
-            for row, (context, values) in enumerate(zip(contexts, asked, strict=True))
+            tuple((values - normalizer[row]).tolist()) if context.extra_ids else ()
+            for row, (context, values) in enumerate(zip(contexts, extra, strict=True))
         ],
     )
     return [Score(*row) for row in zip(*columns, strict=True)]

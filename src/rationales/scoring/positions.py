@@ -122,9 +122,7 @@ class NextToken:
         self.takes_cache = (
             self.takes_positions and "past_key_values" in accepted and not self._alibi
         )
-        self._dynamic_rope = [
-            module for module in model.modules() if _is_dynamic(getattr(module, "rope_type", None))
-        ]
+        self._dynamic_rope = _dynamic_rope(model)
 
     @property
     def controls_positions(self) -> bool:
@@ -141,7 +139,7 @@ class NextToken:
         at: Sequence[tuple[int, int]] | None = None,
     ) -> torch.Tensor:
         for module in self._dynamic_rope:
-            _forget_long_sequences(module)
+            _forget(module)
         where: dict[str, Any] = {"position_ids": positions} if self.takes_positions else {}
         if cache is not None:
             where["past_key_values"] = cache
@@ -232,13 +230,22 @@ def alibi_at(
                     owner.build_alibi_tensor = original
 
 
+def forget_long_sequences(model: PreTrainedModel) -> None:
+    """Undo what dynamic RoPE layers kept of longer inputs: the next pass starts afresh."""
+    for module in _dynamic_rope(model):
+        _forget(module)
+
+
+def _dynamic_rope(model: PreTrainedModel) -> list[Any]:
+    return [m for m in model.modules() if _is_dynamic(getattr(m, "rope_type", None))]
+
+
 def _is_dynamic(rope_type: Any) -> bool:
     kinds = rope_type.values() if isinstance(rope_type, dict) else [rope_type]
     return any(isinstance(kind, str) and "dynamic" in kind for kind in kinds)
 
 
-def _forget_long_sequences(module: Any) -> None:
-    """Undo what a dynamic RoPE layer kept of longer inputs: the next pass starts afresh."""
+def _forget(module: Any) -> None:
     prefixes = (
         [f"{kind}_" for kind in module.rope_type] if isinstance(module.rope_type, dict) else [""]
     )

@@ -192,7 +192,7 @@ class Pass(NamedTuple):
     """Rows of one forward pass, and which of the call's subsets it answers."""
 
     rows: list[Row]
-    asked: list[int]
+    queries: list[int]
     at: list[tuple[int, int]]
     """For each of the subsets, the row and the column of its last token."""
 
@@ -263,26 +263,28 @@ class Paths:
         alike = sum(map(len, self._paths)) > len(self._tokens)
         return alike or bool(self._states) or (several and bool(self._kept))
 
-    def passes(self, most_tokens: int, most_asked: int) -> Iterator[Pass]:
-        """The passes to run: so many tokens, read or computed, and subsets each, or one row."""
-        filled = fill(self._paths, self._states.keys(), most_tokens, most_asked)
+    def passes(self, most_tokens: int, most_queries: int) -> Iterator[Pass]:
+        """The passes to run, each within these tokens (read or computed) and queries, or one row."""
+        filled = fill(self._paths, self._states.keys(), most_tokens, most_queries)
         waiting = deque(sorted(filled, key=lambda each: -len(each.row.nodes)))
         while waiting:
             batch = [waiting.popleft()]
             longest = len(batch[0].row.nodes)
-            past, asked, padding = len(batch[0].row.past), len(batch[0].asked), 0
+            past, queries, padding = len(batch[0].row.past), len(batch[0].queries), 0
             while waiting:
                 row, which = waiting[0]
-                past, asked = max(past, len(row.past)), asked + len(which)
+                past, queries = max(past, len(row.past)), queries + len(which)
                 padding += longest - len(row.nodes)
-                room = most_tokens >= (len(batch) + 1) * (past + longest) and asked <= most_asked
+                room = (
+                    most_tokens >= (len(batch) + 1) * (past + longest) and queries <= most_queries
+                )
                 if not room or padding > max(_OVERHEAD, len(batch) * longest // 16):
                     break
                 batch.append(waiting.popleft())
             places = [
                 (which, (number, column))
                 for number, each in enumerate(batch)
-                for which, column in each.asked
+                for which, column in each.queries
             ]
             yield Pass([each.row for each in batch], *map(list, zip(*places, strict=True)))
 
@@ -356,16 +358,16 @@ class Filled(NamedTuple):
     """A row, and which subsets end in it, each at a column."""
 
     row: Row
-    asked: list[tuple[int, int]]
+    queries: list[tuple[int, int]]
 
 
 def fill(
-    paths: Sequence[Path], stored: AbstractSet[int], most_tokens: int, most_asked: int
+    paths: Sequence[Path], stored: AbstractSet[int], most_tokens: int, most_queries: int
 ) -> list[Filled]:
     """Rows for all paths: those that begin alike in one row, where what they share is new once.
 
     The last token of a path is computed even if it is stored: it gives the logits. A row has at
-    most so many tokens, new and stored, and subsets, or one path.
+    most ``most_tokens`` tokens, new and stored, and ``most_queries`` queries, or one path.
     """
     rows: list[Filled] = []
     columns: dict[int, int] = {}
@@ -377,18 +379,18 @@ def fill(
         known = stored_part(path, stored)
         new = [node for node in path[known:] if node not in columns]
         more = [node for node in path[:known] if node not in past]
-        full = not rows or len(rows[-1].asked) >= most_asked or len(new) > room
+        full = not rows or len(rows[-1].queries) >= most_queries or len(new) > room
         if full or len(columns) + len(past) + len(new) + len(more) > most_tokens:
             new, more = list(path[known:]), list(path[:known])
             columns, past, room = {}, {}, len(new) + _ROW_TOKENS
             rows.append(Filled(Row([], []), []))
-        row, asked = rows[-1]
+        row, queries = rows[-1]
         room -= len(new)
         columns.update((node, len(row.nodes) + place) for place, node in enumerate(new))
         past.update(dict.fromkeys(more))
         row.nodes.extend(new)
         row.past.extend(more)
-        asked.append((which, columns[path[-1]]))
+        queries.append((which, columns[path[-1]]))
     return rows
 
 

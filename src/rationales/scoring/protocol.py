@@ -27,7 +27,8 @@ class Score:
 
     These two are all that greedy and exhaustive search need. The others are there where the model
     can tell them: ``rank`` is 1 if the target is the most likely token (for an answer of several
-    tokens: the worst of their ranks), ``asked`` are the log-probabilities of ``Context.asked``.
+    tokens: the worst of their ranks), ``extra_logprobs`` are those of
+    ``Context.extra_ids``.
 
     Of tokens within ``TIE`` of the most likely one, the target is the prediction if it is among
     them, else the one with the lowest id.
@@ -37,7 +38,7 @@ class Score:
     prediction_id: int
     prediction_logprob: float | None = None
     rank: int | None = None
-    asked: tuple[float, ...] = ()
+    extra_logprobs: tuple[float, ...] = ()
 
 
 class SubsetScorer(Protocol):

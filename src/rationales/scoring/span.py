@@ -48,7 +48,7 @@ class SpanScorer:
         """One score for each query, in order; all its tokens are asked for in one call."""
         prefixed: dict[int, list[Context]] = {}  # many queries share a context: made once for each
         for context, _ in queries:
-            if context.span and id(context) not in prefixed:
+            if context.span_ids and id(context) not in prefixed:
                 prefixed[id(context)] = _prefixed(context)
         questions: list[Query] = []
         for context, kept in queries:
@@ -61,11 +61,11 @@ class SpanScorer:
 
 def _prefixed(context: Context) -> list[Context]:
     """The contexts of the answer's tokens: each holds what was said before, as pinned tokens."""
-    if context.asked:
+    if context.extra_ids:
         raise RationalesError(
-            "an alternative is compared with a single token: leave out the span or what is asked"
+            "an alternative is compared with a single token: leave out the span or the alternative"
         )
-    answer = (context.target_id, *context.span)
+    answer = (context.target_id, *context.span_ids)
     end = len(context.ids)
     return [
         replace(
@@ -73,7 +73,7 @@ def _prefixed(context: Context) -> list[Context]:
             ids=(*context.ids, *answer[:said]),
             target_id=target_id,
             pinned=(*context.pinned, *range(end, end + said)),
-            span=(),
+            span_ids=(),
         )
         for said, target_id in enumerate(answer)
     ]
@@ -87,9 +87,9 @@ def _merge(context: Context, answers: Iterator[Score]) -> Score:
     York"): the rank, which is 1 if and only if all is predicted, tells the two apart. A scorer
     without ranks is given one in this case alone.
     """
-    if not context.span:
+    if not context.span_ids:
         return next(answers)
-    answer = (context.target_id, *context.span)
+    answer = (context.target_id, *context.span_ids)
     scores = [next(answers) for _ in answer]
     predictions = [score.prediction_id for score in scores]
     wrong = [p for p, target_id in zip(predictions, answer, strict=True) if p != target_id]

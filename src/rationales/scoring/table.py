@@ -14,7 +14,7 @@ class TableScorer:
     """Scores each kept set by looking it up.
 
     The table maps a frozen set of kept indices (pinned ones included) to a ``Score``; a function
-    from such a set serves as well. ``asked`` records every set in the order it was asked for.
+    from such a set serves as well. ``scored`` records every set in the order of the queries.
 
     >>> from rationales import Context, Score, TableScorer, rationalize
     >>> table = {frozenset({1}): Score(-2.0, 7), frozenset({0, 1}): Score(-0.1, 5)}
@@ -24,12 +24,12 @@ class TableScorer:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self.asked: list[frozenset[int]] = []
+        self.scored: list[frozenset[int]] = []
 
     def score(self, queries: Sequence[Query]) -> list[Score]:
         """The table's entry for each query's kept set."""
         kept = [frozenset(indices) for _, indices in queries]
-        self.asked += kept
+        self.scored += kept
         return [self._look_up(key) for key in kept]
 
     def _look_up(self, key: frozenset[int]) -> Score:

@@ -1,4 +1,4 @@
-"""When a subset is enough, and which of two subsets is the better one.
+"""When a subset is sufficient, and which of two subsets is the better one.
 
     argmax      the target is the model's most likely next token (the paper's criterion)
     top-k=K     the target is among the K most likely tokens
@@ -28,7 +28,7 @@ KINDS = "argmax, top-k=K, prob=P, ratio=R or none"
 
 @dataclass(frozen=True)
 class Criterion:
-    """Whether a score is enough, and how good it is on the way there."""
+    """Whether a score is sufficient, and the value that a search raises."""
 
     met: Callable[[Score], bool]
     value: Callable[[Score], float] = lambda score: score.target_logprob
@@ -41,7 +41,7 @@ def argmax(context: Context) -> Criterion:
 
 def is_first_choice(score: Score, context: Context) -> bool:
     """Whether the target is the model's most likely token, and so each token of its span."""
-    if context.span and score.rank is not None:
+    if context.span_ids and score.rank is not None:
         return score.rank == 1
     return score.prediction_id == context.target_id
 
@@ -74,7 +74,7 @@ def make_criterion(text: str, context: Context, full: Score) -> Criterion:
     If the context asks for an alternative's probability, the target has to beat the alternative.
     """
     kind, level = parse(text)
-    if context.asked:
+    if context.extra_ids:
         return _contrast(full)
     if kind == "none":
         return Criterion(lambda score: False)
@@ -89,7 +89,7 @@ def make_criterion(text: str, context: Context, full: Score) -> Criterion:
 
 
 def _contrast(full: Score) -> Criterion:
-    if not full.asked:
+    if not full.extra_logprobs:
         raise RationalesError(
             "a contrast needs the alternative's log-probability, which this scorer does not tell"
         )
@@ -97,6 +97,6 @@ def _contrast(full: Score) -> Criterion:
     def margin(score: Score) -> float:
         if score.target_logprob == -math.inf:  # nothing is worse, and ∞ − ∞ is no number
             return -math.inf
-        return score.target_logprob - score.asked[0]
+        return score.target_logprob - score.extra_logprobs[0]
 
     return Criterion(met=lambda score: margin(score) > TIE, value=margin)

@@ -44,7 +44,7 @@ class _Running(Generic[Key, Found]):
     context: Context
     search: Generator[list[Subset], list[Score], Found]
     wanted: list[Subset]
-    asked: int = 0
+    total: int = 0
     """The tokens of all its questions so far."""
 
     @property
@@ -86,7 +86,7 @@ def run(
             if on_evaluations is not None:
                 on_evaluations(sum(len(running.wanted) for running in pool))
             for running, answer in zip(pool, answers, strict=True):
-                running.asked += running.tokens
+                running.total += running.tokens
                 try:
                     if isinstance(answer, RationalesError):
                         running.wanted = running.search.throw(answer)
@@ -94,7 +94,7 @@ def run(
                         running.wanted = running.search.send(answer)
                 except StopIteration as end:
                     active.remove(running)
-                    finished += running.asked
+                    finished += running.total
                     yield running.key, end.value
     finally:
         # Left early, by an error or by the caller: no search stays suspended.

@@ -17,7 +17,7 @@ from rationales.search.criterion import Criterion
 from rationales.ties import TIE
 
 _AT_ONCE = 512
-"""How many subsets are asked for together: enough to fill a pass, few enough to stop soon."""
+"""How many subsets are scored together: they fill a pass, and the search can still stop early."""
 
 
 def exhaustive(

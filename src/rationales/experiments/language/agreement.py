@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rationales.errors import RationalesError
+from annotated_types import Ge
+
 from rationales.experiments import methods, tables
 from rationales.experiments.finding import KEY, Task, find_rationales
 from rationales.experiments.language.smallest import find_smallest
@@ -67,18 +68,10 @@ COLUMNS = (
 class Settings(methods.Settings):
     """The settings of a run."""
 
-    exhaustive_size: int = 4
+    exhaustive_size: Annotated[int, Ge(0)] = 4
     """Exhaustive search tries subsets of at most N tokens; 0: no exhaustive search."""
-    exhaustive_examples: int = 50
+    exhaustive_examples: Annotated[int, Ge(1)] = 50
     """Exhaustive search for N of the examples."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.exhaustive_size < 0 or self.exhaustive_examples < 1:
-            raise RationalesError(
-                "exhaustive-size must be at least 0, and exhaustive-examples at least 1, not "
-                f"{self.exhaustive_size} and {self.exhaustive_examples}"
-            )
 
 
 def run(
@@ -180,10 +173,10 @@ def report(results: Mapping[str, Any]) -> str:
     ratio = (
         f"""- Ratio: to the size of the smallest rationale, known for {converged} of {len(optima)}
   sampled examples (exhaustive search to size {settings["exhaustive_size"]}, and not beyond the
-  shortest that any method found). For the others one more than the size that was searched is a
-  bound below it: so the ratio over all sampled is at most what is shown."""
+  shortest that any method found). For the others, one more than the size that was searched is a
+  lower bound of it: the ratio over all sampled examples is at most the value shown."""
         if optima
-        else "- Ratio: left out, as no exhaustive search was asked for."
+        else "- Ratio: left out, as there was no exhaustive search."
     )
     return f"""{tables.heading("Long-range agreement", results)}
 

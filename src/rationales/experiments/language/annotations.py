@@ -1,7 +1,7 @@
-"""Lambada passages with the words that people needed to guess the last one.
+"""Lambada passages with human annotations: the words that an annotator needed to guess the last.
 
-The target is the last word's first token. A person's rationale is given in characters; a token is
-part of it if the two share a character that is no space.
+The target is the last word's first token. An annotation is given in characters; a token is part of
+it if the two share a character that is not a space.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PASSAGES = "annotated_lambada.jsonl"
 
 @dataclass(frozen=True)
 class Annotated:
-    """A passage up to its target, and what people chose of it, as token indices."""
+    """A passage up to its target, and its human annotation, as token indices."""
 
     id: str
     text: str

@@ -11,8 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, linear_regression
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from annotated_types import Ge
+
+from rationales.checking import check_fields
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.experiments import tables
@@ -26,7 +29,7 @@ from rationales.experiments.language.timing import (
     contexts_of,
     time_all,
 )
-from rationales.experiments.methods import Compared, check_limit, split_names
+from rationales.experiments.methods import Compared, split_names
 from rationales.experiments.run import open_run, subject_of
 from rationales.render import figures
 from rationales.runs import Line, Lines, Progress
@@ -56,25 +59,25 @@ COLUMNS = (
 class Settings:
     """The settings of a run."""
 
-    limit: int | None = 20
+    limit: Annotated[int, Ge(1)] | None = 20
     """Only N of the templates, drawn at random."""
     methods: tuple[str, ...] | None = None
     """Only these ways to search, separated by commas: of masked,sparse,shared,fast,exhaustive."""
     seed: int = 0
     """Seed of everything that is random."""
-    exhaustive_size: int = 4
+    exhaustive_size: Annotated[int, Ge(0)] = 4
     """Exhaustive search tries subsets of at most N tokens; 0: no exhaustive search."""
-    exhaustive_examples: int = 5
+    exhaustive_examples: Annotated[int, Ge(0)] = 5
     """Exhaustive search for N of the templates."""
-    lengths: tuple[int, ...] = (16, 32, 64, 128)
+    lengths: tuple[Annotated[int, Ge(1)], ...] = (16, 32, 64, 128)
     """Length of a context with which the growth of the cost is measured; may be repeated."""
-    contexts: int = 3
+    contexts: Annotated[int, Ge(1)] = 3
     """Contexts of each length."""
-    size: int = 4
+    size: Annotated[int, Ge(2)] = 4
     """All searches in these contexts go on to N tokens; an exhaustive one to N - 1."""
 
     def __post_init__(self) -> None:
-        check_limit(self.limit)
+        check_fields(self)
         if self.methods is not None:
             object.__setattr__(self, "methods", split_names(self.methods))
         known = [way.name for way in WAYS]
@@ -233,8 +236,8 @@ def report(results: Mapping[str, Any]) -> str:
 {tables.markdown_table(columns, rows)}
 
 - {settings["contexts"]} contexts of each length from WikiText-2 valid: mean seconds and tokens of a
-  search to size {settings["size"]} ({settings["size"] - 1} if exhaustive), enough or not, so that
-  what grows is the context and not the rationale. Power: the slope of log cost over log length.
+  search to size {settings["size"]} ({settings["size"] - 1} if exhaustive), sufficient or not, so
+  that the context grows and the rationale does not. Power: the slope of log cost over log length.
 """
 
 

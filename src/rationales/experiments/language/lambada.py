@@ -176,21 +176,23 @@ def report(results: Mapping[str, Any]) -> str:
     first = "\n\n".join(tables.markdown(table) for table in results["first"])
     return f"""{tables.heading("Annotated Lambada", results, tables.adapter_words(settings))}
 
-## Rationales against people's
+## Rationales against human annotations
 
 {body}
 
 - {len(examples)} passages{limit}, of which the
   model predicts {predicted}; the last word is a single token in {single}. The target is the last
-  word's first token. People's rationales have {mean_human:.1f} tokens on average (paper:
+  word's first token. Human annotations have {mean_human:.1f} tokens on average (paper:
   {PAPER_HUMAN_LENGTH:.1f} words).
 {tables.length_note(settings)}, in its length and in its overlap.
 - IOU and F1 are ERASER's, of sets of tokens, for each passage; means over passages with 95 %
-  bootstrap intervals, the best in bold. A token is people's if it shares a character, not a space,
-  with a span of theirs. The word before the target is part of every annotation and its last token
-  of every rationale: left out of both sets, it says nothing ({alone} annotations are then empty).
-- κ: Cohen's, of the rationale and the annotation over the tokens of the context. People's own
-  agreement (paper: {PAPER_KAPPA:.2f}) cannot be computed: the file holds one annotation a passage.
+  bootstrap intervals, the best in bold. A token is annotated if it shares a character, not a
+  space, with an annotated span. The word before the target is part of every annotation, and its
+  last token of every rationale: in two columns it is left out of both ({alone} annotations are then
+  empty).
+- κ: Cohen's, of the rationale and the annotation over the tokens of the context. The
+  agreement of two annotators (paper: {PAPER_KAPPA:.2f}) cannot be computed: the file holds one
+  annotation a passage.
 {tables.FORMS_NOTE} Paper: GPT-2 Large with word dropout, all 107 passages.
 
 ## The first five tokens

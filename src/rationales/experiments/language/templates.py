@@ -1,4 +1,4 @@
-"""Long-range agreement: the paper's templates, filled with pairs of words that go together.
+"""Long-range agreement: the paper's templates, filled with analogous pairs of words.
 
     When my flight landed in [B], … asleep. (I had a terrifying dream …). … the capital, [A]
                             antecedent       distractor                                 target
@@ -60,7 +60,7 @@ class Example:
 
 
 def examples(tokenizer: Tokenizer, half: str | None = None) -> list[Example]:
-    """All filled templates in which both words are single tokens, of one half of the pairs if said.
+    """All filled templates in which both words are single tokens; only one half if it is named.
 
     The halves are fixed by a hash of each pair: one to look at while developing, one held out.
     """

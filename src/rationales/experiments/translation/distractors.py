@@ -128,7 +128,7 @@ def concatenate(
         numbers = range(begin, begin + len(encoded))
         if new := [n for n in numbers if (n,) not in known]:
             progress("translating", len(chosen), wanted, "")
-            said = translator.translate([encoded[n - begin][0] for n in new], start)
+            said = translator.decode([encoded[n - begin][0] for n in new], start)
             for number, ids in zip(new, said, strict=True):
                 known.add({"sentence": number, "ids": ids})
         for number, (ids, pinned) in zip(numbers, encoded, strict=True):

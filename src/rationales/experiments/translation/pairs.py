@@ -51,7 +51,7 @@ def held_out(explainer: Explainer, file: Path) -> tuple[Pair, ...]:
     A model without a record gets the default split: it may have seen these pairs.
     """
     # The folder of the weights, not the model's name: any folder can be called fr-en.
-    folder: Path | None = getattr(explainer, "folder", None)
+    folder = explainer.folder
     seed, size = 0, HELD_OUT
     if folder is not None and (folder / RECORD).is_file():
         seed, size = split_of(read_record(folder, file))

@@ -16,7 +16,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import PreTrainedTokenizerFast
 
 from rationales import Options, RationalesError
-from rationales.text import Passage, encode, find_targets, token_text, token_texts
+from rationales.targets import find_targets
+from rationales.text import Passage, encode, token_text, token_texts
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"

@@ -1,0 +1,110 @@
+"""Which tokens of a text a target names: all, last, indices, a range or a word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rationales.errors import RationalesError
+from rationales.text import Passage
+
+
+def find_targets(passage: Passage, target: str | int | Sequence[int]) -> list[int]:
+    """The indices that a target stands for, in text order.
+
+    A target is ``"all"``, ``"last"``, an index (``7``, ``"-1"``), indices (``[3, 7]``,
+    ``"3,7"``), a range without its end (``"3:7"``, ``"-4:"``) or a word. What looks like an index
+    is one: ``"2024#1"`` names the word.
+    """
+    own = [token.index for token in passage.tokens if not token.pinned]
+    if target == "all":
+        return own
+    if target == "last":
+        return own[-1:]
+    if isinstance(target, int):
+        return [_index(passage, target)]
+    if not isinstance(target, str):
+        return sorted({_index(passage, index) for index in target})
+    if re.fullmatch(_NUMBER, target):
+        return [_index(passage, int(target))]
+    if re.fullmatch(rf"{_PLAIN}(, ?{_PLAIN})+", target):
+        _check_no_word(passage, target)
+        return sorted({_index(passage, int(each)) for each in target.split(",")})
+    if bounds := re.fullmatch(rf"(?=.*\d)({_PLAIN})?:({_PLAIN})?", target):
+        _check_no_word(passage, target)
+        first, end = (None if bound is None else int(bound) for bound in bounds.groups())
+        chosen = range(len(passage.tokens))[first:end]
+        if found := [index for index in own if index in chosen]:
+            return found
+        there = f"{own[0]} … {own[-1]}" if own else "none"
+        raise RationalesError(f"no token can be explained in {target}: there are {there}")
+    return _find_word(passage, target)
+
+
+_NUMBER = r"[+-]?\d{1,4000}"
+"""An index; Python reads no longer numbers than this."""
+_PLAIN = r"[+-]?(?:0|[1-9]\d{0,3999})"
+"""One in a list or a range: without leading zeros, so that "1,000" and "10:05" are words."""
+
+
+def _index(passage: Passage, index: int) -> int:
+    """The index, counted from the beginning; an error if there is no such token."""
+    if -len(passage.tokens) <= index < len(passage.tokens):
+        return index % len(passage.tokens)
+    count = len(passage.tokens)
+    hint = f"; {index}#1 names the word" if _find(passage, str(index), whole=True) else ""
+    raise RationalesError(
+        f"there is no token {index}: the text has {count} tokens, 0 … {count - 1}{hint}"
+    )
+
+
+def _check_no_word(passage: Passage, target: str) -> None:
+    """Raise if a range or list is a word of the text too ("10:30", "3,141"): which is meant?"""
+    if _find(passage, target, whole=True):
+        raise RationalesError(
+            f"the target {target} is a word of the text, and indices of tokens too: give "
+            f"{target}#1 for the word, or write the indices in another way, such as +3:7"
+        )
+
+
+def _find_word(passage: Passage, target: str) -> list[int]:
+    """Every token of one occurrence of a word: the last, or the one that ``word#2`` names."""
+    word, _, number = target.rpartition("#")
+    if not (word and number.isdecimal()):  # isdigit() holds for "²" too, which int() refuses
+        word, number = target, ""
+    if not word.strip():
+        raise RationalesError("the target is empty: give all, last, an index or a word")
+    # Languages without spaces have no word boundaries to find.
+    places = _find(passage, word, whole=True) or _find(passage, word, whole=False)
+    if not places:
+        raise RationalesError(
+            f"the target {word!r} is not in the text: give a word of it, an index, last or all"
+        )
+    which = int(number[:4000]) if number else len(places)
+    if not 1 <= which <= len(places):
+        raise RationalesError(
+            f"the text has {len(places)} occurrence(s) of {word!r}, not a number {which}"
+        )
+    text, (start, end) = _own_text(passage), places[which - 1]
+    found: list[int] = []
+    position = 0
+    for token in passage.tokens:
+        own = text[max(start, position) : min(end, position + len(token.text))]
+        # A later byte of a split character stands for nothing but lies inside the word.
+        inside = not token.text and start < position < end + 1 and bool(found)
+        if own.strip() or (inside and not token.pinned):
+            found.append(token.index)
+        position += len(token.text)
+    return found
+
+
+def _find(passage: Passage, word: str, whole: bool) -> list[tuple[int, int]]:
+    """Where a word stands in the text, in order; ``whole``: and not within a longer one."""
+    quoted = re.escape(word.strip())
+    pattern = rf"(?<!\w){quoted}(?!\w)" if whole else quoted
+    return [match.span() for match in re.finditer(pattern, _own_text(passage))]
+
+
+def _own_text(passage: Passage) -> str:
+    """The user's own text: pinned tokens are blanked, in place."""
+    return "".join("\0" * len(t.text) if t.pinned else t.text for t in passage.tokens)
