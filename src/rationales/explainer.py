@@ -97,7 +97,7 @@ class Explainer:
         if tokenizer is not None:
             check_tokenizer(tokenizer)
         self.scorer = scorer
-        self.tokenizer = tokenizer
+        self.tokenizer: Tokenizer = tokenizer
         self.name = name
         self.model = model
         self.adapter = adapter

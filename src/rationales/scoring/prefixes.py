@@ -264,7 +264,7 @@ class Paths:
         return alike or bool(self._states) or (several and bool(self._kept))
 
     def passes(self, most_tokens: int, most_queries: int) -> Iterator[Pass]:
-        """The passes to run, each within these tokens (read or computed) and queries, or one row."""
+        """The passes to run, each within these tokens (read or computed) and queries."""
         filled = fill(self._paths, self._states.keys(), most_tokens, most_queries)
         waiting = deque(sorted(filled, key=lambda each: -len(each.row.nodes)))
         while waiting:
