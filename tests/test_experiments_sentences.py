@@ -19,6 +19,7 @@ from rationales.errors import RationalesError
 from rationales.experiments import tables
 from rationales.experiments.finding import KEY, SOURCE
 from rationales.experiments.methods import OF_TRANSLATIONS, compared_methods
+from rationales.experiments.toys import majority, repetition
 from rationales.experiments.translation import alignments, distractors, pairs, sentences
 from rationales.experiments.translation.alignments import Words
 from rationales.experiments.translation.alignments_data import AlignedPair, read_folder
@@ -183,6 +184,21 @@ def test_alignments_are_those_of_a_hand(tmp_path):
     assert "AER, sure links not possible" in tables.markdown(whole)
     [without, _] = alignments.tabulate(rationales, settings)
     assert "aer_paper" not in without["rows"][0]["cells"]
+
+
+@pytest.mark.parametrize(
+    ("name", "experiment"),
+    [
+        ("majority", majority),
+        ("the", repetition),
+        ("distractors", distractors),
+        ("alignments", alignments),
+    ],
+)
+def test_committed_results_give_the_committed_tables(name, experiment):
+    folder = Path(__file__).parent.parent / "docs/results" / name
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    assert experiment.report(results) == (folder / "table.md").read_text(encoding="utf-8")
 
 
 def test_two_sentences_have_one_end_and_meet_where_the_first_one_ends(translator):

@@ -126,7 +126,8 @@ def _adapters(of: type) -> dict[str, TypeAdapter[Any]]:
     """What checks each field."""
     from pydantic import TypeAdapter
 
+    hints = _hints(of)  # of class variables too, which are not checked
     return {
-        name: TypeAdapter(hint, config={"allow_inf_nan": False})
-        for name, hint in _hints(of).items()
+        each.name: TypeAdapter(hints[each.name], config={"allow_inf_nan": False})
+        for each in fields(of)
     }
