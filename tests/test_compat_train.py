@@ -34,7 +34,7 @@ from rationales.compat.subsets import DISTRIBUTIONS, mixture, uniform_length
 from rationales.compat.text import pack, read_text
 from rationales.compat.trainer import SubsetTrainer, training_arguments
 from rationales.errors import RationalesError, RationalesWarning
-from rationales.models import fingerprint
+from rationales.models.identity import fingerprint
 
 from tiny_models import build
 

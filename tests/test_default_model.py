@@ -19,7 +19,7 @@ import pytest
 
 from rationales.errors import RationalesError
 from rationales.models import default as default_model
-from rationales.models import quietly
+from rationales.models.files import quietly
 
 CONTENT = b"GGUF, for the purpose of these tests"
 WHEEL = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -213,8 +213,8 @@ def test_without_a_wheel_ensure_says_what_to_run(cache, monkeypatch):
     [
         ("model.gguf", "is not the default model (its sha256 begins"),
         ("model.whl", "is not the default model (its sha256 begins"),
-        ("nothing.gguf", "cannot be read (No such file or directory)"),
-        ("", "cannot be read (Is a directory)"),
+        ("nothing.gguf", "No such file or directory"),
+        ("", "Is a directory"),
     ],
 )
 def test_a_wrong_file_is_refused(cache, gguf, wheel, tmp_path, conversions, name, said):
@@ -222,7 +222,6 @@ def test_a_wrong_file_is_refused(cache, gguf, wheel, tmp_path, conversions, name
     with pytest.raises(RationalesError) as caught:
         default_model.get(tmp_path / name)
     assert said in one_line(caught)
-    assert default_model.REQUIREMENT in one_line(caught)
     assert conversions == []
 
 
@@ -354,14 +353,17 @@ def test_processes_at_once_convert_once(cache, gguf, tmp_path):
 
 
 def test_where_the_cache_is(monkeypatch, tmp_path):
+    def cache_folder() -> Path:
+        return default_model.model_folder().parent.parent
+
     monkeypatch.setenv("RATIONALES_CACHE", str(tmp_path / "own"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert default_model.cache_folder() == tmp_path / "own"
+    assert cache_folder() == tmp_path / "own"
     monkeypatch.setenv("RATIONALES_CACHE", "")
-    assert default_model.cache_folder() == tmp_path / "xdg" / "rationales"
+    assert cache_folder() == tmp_path / "xdg" / "rationales"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert default_model.cache_folder() == tmp_path / "home" / ".cache" / "rationales"
+    assert cache_folder() == tmp_path / "home" / ".cache" / "rationales"
     monkeypatch.undo()
     assert default_model.model_folder().name == "smollm2-135m-instruct-b179c952-v1"
 
@@ -385,7 +387,7 @@ def test_quietly_restores_what_it_turned_off():
 def test_the_real_model_is_what_it_should_be():
     if default_model.find() is None and default_model.installed_gguf() is None:
         pytest.skip(f"{default_model.REQUIREMENT} is not installed")
-    from rationales.models import load_model
+    from rationales.models.loading import load_model
 
     loaded = load_model("Default")
     assert loaded.name == default_model.DEFAULT_LABEL

@@ -11,7 +11,6 @@ import pytest
 
 import rationales
 from progresses import dies_when, silent, untimed
-from rationales import models
 from rationales.cli import experiment as commands
 from rationales.cli import run as cli
 from rationales.data import sha256
@@ -26,6 +25,7 @@ from rationales.experiments.translation.alignments_data import AlignedPair, read
 from rationales.experiments.translation.detokenization import detokenize
 from rationales.experiments.translation.sentences import Rationales, Sentence
 from rationales.metrics import Seam
+from rationales.models import loading
 from rationales.ranking import RankingOptions, make_ranker
 from rationales.runs import Lines
 from rationales.translator import Translator
@@ -406,7 +406,7 @@ def assert_one_line(arguments, message, capsys):
 def test_no_model_and_a_language_model_are_one_line(
     name, data, tiny_folder, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(models, "TRANSLATORS", tmp_path)
+    monkeypatch.setattr(loading, "TRANSLATORS", tmp_path)
     run = ["experiment", name, "--out", str(tmp_path / "run")]
     assert_one_line(run, "this installation has no translation model: give one", capsys)
     assert_one_line([*run, "--model", str(tiny_folder)], "takes encoder–decoders", capsys)
@@ -418,7 +418,7 @@ def test_no_model_and_a_language_model_are_one_line(
 def test_the_commands_print_their_tables_with_the_packaged_model(
     data, folder, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(models, "TRANSLATORS", tmp_path)
+    monkeypatch.setattr(loading, "TRANSLATORS", tmp_path)
     (tmp_path / "fr-en").symlink_to(folder)
     skipped = [word for name in list(commands.EXPERIMENTS)[:5] for word in ("--skip", name)]
     run = ["experiment", "all", *skipped, "--limit", "1"]
@@ -436,7 +436,7 @@ def test_the_commands_print_their_tables_with_the_packaged_model(
 
 
 def test_all_says_why_translations_are_skipped(data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(models, "TRANSLATORS", tmp_path)
+    monkeypatch.setattr(loading, "TRANSLATORS", tmp_path)
     skipped = [word for name in list(commands.EXPERIMENTS)[:5] for word in ("--skip", name)]
     assert cli(["experiment", "all", *skipped, "--out", str(tmp_path / "all")]) == 2
     said = capsys.readouterr().err.splitlines()

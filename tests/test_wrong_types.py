@@ -27,7 +27,6 @@ from rationales import (
     Score,
     TableScorer,
 )
-from rationales import models as named_models
 
 from tiny_models import build, build_translator
 
@@ -75,7 +74,7 @@ def test_an_adapter_may_be_a_path(tiny_folder: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def nothing_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that is loaded before all arguments are checked is an error."""
-    monkeypatch.setattr(named_models, "load_model", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("rationales.loading.load_model", lambda *_, **__: pytest.fail("loaded"))
 
 
 @pytest.mark.usefixtures("nothing_loads")
@@ -127,9 +126,17 @@ def test_what_is_no_tokenizer_is_refused(
     ("name", "wrong", "says"),
     [
         ("adapter", 3, "adapter must be a folder, or False for none, not 3"),
-        ("dtype", torch.float32, "dtype must be a name such as 'float32', not a value of type"),
-        ("device", torch.device("cpu"), "device must be a name such as 'cpu', not a value of type"),
-        ("device", 0, "device must be a name such as 'cpu', not 0"),
+        (
+            "dtype",
+            torch.float32,
+            "dtype must be float32, bfloat16, float16 or auto, not a value of",
+        ),
+        (
+            "device",
+            torch.device("cpu"),
+            "device must be cpu, cuda, mps or xpu, or one such as cuda:1, not a",
+        ),
+        ("device", 0, "or one such as cuda:1, not 0"),
         ("batch_tokens", "64", "batch_tokens must be a whole number, not '64'"),
         ("batch_tokens", 2.5, "batch_tokens must be a whole number, not 2.5"),
         ("batch_tokens", True, "batch_tokens must be a whole number, not True"),

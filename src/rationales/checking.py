@@ -32,6 +32,8 @@ _WORDS = {
     "none_required": "null",
     "path_type": "a path",
     "too_short": "a list that is not empty",
+    "callable_type": "a function",
+    "predicate_failed": "one of the known values",
 }
 """What was expected, by the type of Pydantic's error."""
 
@@ -44,13 +46,15 @@ class Expected:
 
 
 def check_values(of: type, values: Mapping[str, Any]) -> None:
-    """Raise ``OptionError`` for the first value that its field of a dataclass cannot have."""
+    """Raise ``OptionError`` for the first value that its field of a class cannot have.
+
+    The class is a dataclass or a ``TypedDict``.
+    """
     from pydantic import ValidationError
 
-    adapters = _adapters(of)
     for name, value in values.items():
         try:
-            adapters[name].validate_python(value, strict=True)
+            _adapter(of, name).validate_python(value, strict=True)
         except ValidationError as error:
             [first, *others] = error.errors()
             if first["type"] == "string_unicode":  # where the text is read, the place is named
@@ -59,8 +63,8 @@ def check_values(of: type, values: Mapping[str, Any]) -> None:
             if first["type"] == "string_too_short":
                 what = f"is empty: give {_expectation(of, name) or 'a text'}, or leave it out"
                 raise OptionError(f"{{{name}}} {what}") from error
-            template = f"{{{name}}} must be {expected or described(first)}, not {{value!r}}"
-            raise OptionError(template, value=value) from error
+            template = f"{{{name}}} must be {expected or described(first)}, not {{value}}"
+            raise OptionError(template, value=given(value)) from error
 
 
 def check_fields(instance: Any) -> None:
@@ -122,12 +126,8 @@ def _hints(of: type) -> dict[str, Any]:
 
 
 @cache
-def _adapters(of: type) -> dict[str, TypeAdapter[Any]]:
-    """What checks each field."""
+def _adapter(of: type, name: str) -> TypeAdapter[Any]:
+    """What checks a field."""
     from pydantic import TypeAdapter
 
-    hints = _hints(of)  # of class variables too, which are not checked
-    return {
-        each.name: TypeAdapter(hints[each.name], config={"allow_inf_nan": False})
-        for each in fields(of)
-    }
+    return TypeAdapter(_hints(of)[name], config={"allow_inf_nan": False})

@@ -324,7 +324,7 @@ class Explainer:
 
     def _check_ids(self, ids: Iterable[int]) -> None:
         """Raise if the tokenizer gives an id for which the model has no embedding."""
-        from rationales.models import embedded
+        from rationales.models.files import embedded
 
         rows = None if self.model is None else embedded(self.model)
         for id in ids:

@@ -16,7 +16,7 @@ from rationales.options import NOT_FOR, Options, check_input, check_option_value
 
 if TYPE_CHECKING:
     from rationales.explainer import Explainer
-    from rationales.models import Kind
+    from rationales.models.files import Kind
 
 NO_ADAPTER = "none"
 """What ``--adapter`` is given to leave out the default model's adapter."""
@@ -148,13 +148,15 @@ class Model:
         """Raise for what is known to be wrong before anything is loaded."""
         from rationales.compat.adapter import check_adapter
         from rationales.loading import adapter_folder
-        from rationales.models import check_arguments
+        from rationales.models.loading import check_arguments
 
-        if self.batch_tokens is not None and self.batch_tokens < 1:
-            raise OptionError(
-                "{batch_tokens} must be at least 1, not {value}", value=self.batch_tokens
-            )
-        check_arguments(self.model, self.dtype, self.device, self.revision)
+        check_arguments(
+            self.model,
+            batch_tokens=self.batch_tokens,
+            revision=self.revision,
+            dtype=self.dtype,
+            device=self.device,
+        )
         if adapter not in (None, NO_ADAPTER):
             check_adapter(adapter_folder(adapter))
 

@@ -22,7 +22,7 @@ from rationales.errors import RationalesError
 
 if TYPE_CHECKING:
     from rationales.explainer import Explainer
-    from rationales.models import Kind
+    from rationales.models.files import Kind
 
 app = typer.Typer(help="Run an experiment of the paper.", no_args_is_help=True)
 
@@ -240,7 +240,7 @@ def _function(name: str) -> Callable[..., None]:
 def everything(place: Place, model: LanguageModel, every: Every) -> None:
     """Everything there is, each in a folder of its own, and one report.html over all of it."""
     from rationales.experiments import report
-    from rationales.models import packaged_translator
+    from rationales.models.loading import packaged_translator
 
     for name in every.skip:
         if name not in EXPERIMENTS:

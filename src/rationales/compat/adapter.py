@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rationales.errors import OptionError, RationalesError, first_line
-from rationales.models import fingerprint, quietly
+from rationales.models.files import quietly
+from rationales.models.identity import fingerprint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

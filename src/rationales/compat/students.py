@@ -23,7 +23,7 @@ from rationales.compat.options import TrainOptions
 from rationales.compat.rows import generator
 from rationales.compat.trainer import Objective
 from rationales.errors import RationalesError, first_line
-from rationales.models import save_model
+from rationales.models.files import save_model
 from rationales.text import Tokenizer
 
 if TYPE_CHECKING:

@@ -35,14 +35,9 @@ from rationales.compat.subsets import DISTRIBUTIONS, mixture
 from rationales.compat.text import TextFile, pack, read_text
 from rationales.compat.trainer import SubsetTrainer, last_step, training_arguments
 from rationales.errors import RationalesError
-from rationales.models import (
-    DEFAULT_MODEL,
-    LoadedModel,
-    check_bfloat16,
-    fingerprints,
-    is_default,
-    load_model,
-)
+from rationales.models.default import DEFAULT_MODEL
+from rationales.models.identity import fingerprints
+from rationales.models.loading import LoadedModel, check_bfloat16, is_default, load_model
 from rationales.runs import PARTS, Progress, RunFolder, versions
 from rationales.text import prefix_ids
 

@@ -34,7 +34,7 @@ from rationales.compat.inputs import MaskedPass
 from rationales.compat.losses import data_loss, distill_loss
 from rationales.compat.rows import Rows, generator
 from rationales.errors import RationalesError, RationalesWarning, first_line
-from rationales.models import quietly
+from rationales.models.files import quietly
 
 if TYPE_CHECKING:
     from transformers import TrainerControl

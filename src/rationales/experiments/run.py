@@ -75,7 +75,7 @@ def subject_of(
 
     ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
     """
-    from rationales.models import fingerprint
+    from rationales.models.identity import fingerprint
 
     metrics.check()
     model = without_adapter(explainer).model

@@ -32,7 +32,7 @@ from rationales.experiments.toys.training import (
     trained,
     untrained_gpt2,
 )
-from rationales.models import save_model
+from rationales.models.files import save_model
 from rationales.render import plots
 from rationales.runs import PARTS, Progress
 from rationales.scoring.causal import CausalScorer
