@@ -22,7 +22,7 @@ PICKLED = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin")
 TOKENIZER = re.compile(
     r"tokenizer\.json|vocab\.(json|txt)|tekken\.json|(tokenizer|spiece|sentencepiece.*)\.model"
 )
-LOCAL = {"local_files_only": True, "trust_remote_code": False}
+LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 # A field of a GGUF header: key, type (a string), length, value. gguf's own reader takes seconds.
 SMOLLM = b"tokenizer.ggml.pre" + struct.pack("<IQ", 8, 6) + b"smollm"
 
@@ -40,10 +40,11 @@ def read_model(
     from transformers import modeling_gguf_pytorch_utils as reader
 
     library: Any = transformers
-    folder, gguf, quantized = path, {}, {}
+    folder, where = path, LOCAL
+    quantized: dict[str, Any] = {}
     if path.is_file():
         kind = check_kind(name, "causal", "GGUF", kind)
-        folder, gguf = path.parent, {"gguf_file": path.name}
+        folder, where = path.parent, {"gguf_file": path.name}
         quantized = {"quantization_config": library.GgufConfig(dequantize=True)}
         dtype = "float32" if dtype == "auto" else dtype
     else:
@@ -53,8 +54,8 @@ def read_model(
         if missing := missing_files(names, allow_pickle):
             raise RationalesError(f"{name} {missing}")
     with reading(f"the tokenizer of {name}"):
-        tokenizer = library.AutoTokenizer.from_pretrained(folder, **gguf, **LOCAL)
-        if gguf:
+        tokenizer = library.AutoTokenizer.from_pretrained(folder, **where)
+        if path.is_file():
             _split_digits(path, tokenizer)
     auto = library.AutoModelForSeq2SeqLM if kind == "seq2seq" else library.AutoModelForCausalLM
     # The reader of GGUF files has a progress bar that no setting of transformers switches off.
@@ -68,9 +69,8 @@ def read_model(
             use_safetensors=None if allow_pickle else True,
             ignore_mismatched_sizes=True,  # check_weights refuses them, in one line
             output_loading_info=True,
-            **gguf,
+            **where,
             **quantized,
-            **LOCAL,
         )
     check_weights(info, name)
     advice = "put the model's own tokenizer into the folder"

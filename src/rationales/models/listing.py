@@ -45,9 +45,8 @@ def list_models() -> list[ModelEntry]:
             except (OSError, ValueError, LookupError, TypeError):
                 continue
             # Judged by its name: to ask transformers would import torch for a list.
-            if stated.endswith(("ForCausalLM", "LMHeadModel")) and not config.get(
-                "is_encoder_decoder"
-            ):
+            causal = stated.endswith(("ForCausalLM", "LMHeadModel"))
+            if causal and not config.get("is_encoder_decoder"):
                 state = missing_files(file_names(folder), allow_pickle=False) or "ready"
                 if "main" not in cached.refs:
                     state += f" (revision {min(cached.refs, default=cached.commit_hash)})"
