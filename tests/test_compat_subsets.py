@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from itertools import product
+from typing import get_args
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from scipy import stats
 
 from rationales.compat import inputs, subsets
 from rationales.compat.inputs import MaskedPass, attention_mask, check_model
-from rationales.compat.options import DISTRIBUTION_NAMES
+from rationales.compat.options import DistributionName
 from rationales.compat.rows import generator
 from rationales.compat.subsets import DISTRIBUTIONS, mixture
 from rationales.context import causal_context
@@ -54,11 +55,11 @@ def assert_follows(counts: Counter, probabilities: dict) -> None:
 
 
 def test_the_names_of_the_options_are_those_of_the_functions():
-    assert tuple(DISTRIBUTIONS) == DISTRIBUTION_NAMES
+    assert tuple(DISTRIBUTIONS) == get_args(DistributionName)
     assert set(EQUATIONS) == set(DISTRIBUTIONS)
 
 
-@pytest.mark.parametrize("name", DISTRIBUTION_NAMES)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_every_subset_is_as_likely_as_the_equation_says(name):
     kept = DISTRIBUTIONS[name](DRAWS, T, HEADS, rng())
     assert kept.dtype == torch.bool

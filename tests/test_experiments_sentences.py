@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,27 +11,39 @@ import pytest
 
 import rationales
 from progresses import dies_when, silent, untimed
+from rationales import models
 from rationales.cli import experiment as commands
 from rationales.cli import run as cli
+from rationales.data import sha256
 from rationales.errors import RationalesError
-from rationales.experiments import tables, translation_record
+from rationales.experiments import tables
 from rationales.experiments.finding import KEY, SOURCE
 from rationales.experiments.methods import OF_TRANSLATIONS, compared_methods
-from rationales.experiments.pieces import load_pieces, train_pieces
-from rationales.experiments.translation import alignments, distractors, sentences
+from rationales.experiments.toys import majority, repetition
+from rationales.experiments.translation import alignments, distractors, pairs, sentences
 from rationales.experiments.translation.alignments import Words
 from rationales.experiments.translation.alignments_data import AlignedPair, read_folder
 from rationales.experiments.translation.detokenization import detokenize
-from rationales.experiments.translation.sentences import Sentence
-from rationales.experiments.translation_model import Shape, build
+from rationales.experiments.translation.sentences import Rationales, Sentence
 from rationales.metrics import Seam
-from rationales.ranking import make_ranker
+from rationales.ranking import RankingOptions, make_ranker
 from rationales.runs import Lines
 from rationales.translator import Translator
 
-from tiny_models import draw_weights
+from tiny_models import draw_weights, recipe
 
 FEW = ("greedy", "greedy-minimal", "last-attention", "random")
+ARCHITECTURE = {
+    "d_model": 16,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "max_position_embeddings": 128,
+    "dropout": 0.0,
+}
 GOLD = "1-1 2-2 3p3\n1-1 2-4 3-3 2p2\n1-1 2-2 3-3\n"
 TEXT = "the house .   ||| la maison .\ni see it   ||| je ne le vois\noh , no   ||| oh , non\n"
 
@@ -48,7 +61,7 @@ def data(tmp_path, monkeypatch):
     lines = [f"{e} {n}.\t{f} {n}." for f, e in words for n in ("un", "deux", "trois", "six")]
     (folder / "tatoeba-fr-en/en-fr.tsv").write_text("\n".join(lines) + "\n")
     monkeypatch.setenv("RATIONALES_DATA", str(folder))
-    monkeypatch.setattr(translation_record, "HELD_OUT", 4)
+    monkeypatch.setattr(pairs, "HELD_OUT", 4)
     return folder
 
 
@@ -56,11 +69,10 @@ def data(tmp_path, monkeypatch):
 def folder(tmp_path_factory):
     """A tiny model of Marian's architecture with wide random weights, and its pieces."""
     home = tmp_path_factory.mktemp("models") / "tiny-fr-en"
-    home.mkdir()
-    pieces = home / "tokenizer.json"
-    pieces.write_text(train_pieces([TEXT.replace("|||", ""), "Le chat. The cat un deux."], 340))
-    tokenizer = load_pieces(pieces, 128)
-    model = draw_weights(build(Shape(340, 16, 24, 2, 1, 2, 128, 0.0), tokenizer, 0))
+    texts = [TEXT.replace("|||", ""), "Le chat. The cat un deux."]
+    fr_en = recipe("fr_en")
+    tokenizer = fr_en.build_tokenizer(texts, 340, 128)
+    model = draw_weights(fr_en.build_model(tokenizer, 0, **ARCHITECTURE))
     model.save_pretrained(home)
     tokenizer.save_pretrained(home)
     return home
@@ -105,7 +117,9 @@ def test_crossovers_are_those_of_a_hand(tmp_path):
     write(lines, "greedy", [[0, 2], [6, 1], [7, 0, 6, 3], None])
     [method] = compared_methods(["greedy"])
     seam = Seam(source=2, border=5, target=8)
-    found = distractors.measured(SENTENCE, seam, method, SENTENCE.targets, lines)
+    pair = distractors.Concatenated(**vars(SENTENCE), seam=seam)
+    rationales = Rationales([pair], {"7": [True, True, False, True]}, lines)
+    found = distractors.measured(rationales, pair, method, SENTENCE.targets)
     # The last is not sufficient: it has all of S₁ (2) and of T₁ (2), and 7 tokens.
     assert {name: total / number for name, (total, number) in found.items()} == {
         "mean_source": (1 + 0 + 1 + 2) / 4,
@@ -115,10 +129,8 @@ def test_crossovers_are_those_of_a_hand(tmp_path):
         "length": (2 + 2 + 4 + 7) / 4,
         "sufficient": 3 / 4,
     }
-    pair = distractors.Concatenated(SENTENCE, seam)
-    predicted = {"7": [True, True, False, True]}
     settings = distractors.Settings(methods=("greedy",))
-    whole, still, no_longer = distractors.tabulate([pair], predicted, lines, settings)
+    whole, still, no_longer = distractors.tabulate(rationales, settings)
     assert [table["targets"] for table in (whole, still, no_longer)] == [4, 3, 1]
     cells = no_longer["rows"][0]["cells"]
     assert cells["mean_source"]["mean"] == 1.0
@@ -139,9 +151,15 @@ def test_alignments_are_those_of_a_hand(tmp_path):
     sure, possible = {(0, 0)}, {(0, 0), (1, 0), (2, 1)}
     pair = AlignedPair(("a", "b", "c"), ("x", "y", "z"), frozenset(sure), frozenset(possible))
     # Source words of one, two and one sub-words; target words of two, one and one.
-    each = Words(SENTENCE, pair, ((0,), (1, 2), (3,)), ((6, 7), (8,), (9,)))
+    each = Words(
+        **vars(SENTENCE),
+        pair=pair,
+        source_tokens=((0,), (1, 2), (3,)),
+        target_tokens=((6, 7), (8,), (9,)),
+    )
     [method] = compared_methods(["greedy"])
-    found = alignments.measured(each, method, SENTENCE.targets, lines)
+    rationales = Rationales([each], {"7": [True, False, True, True]}, lines)
+    found = alignments.measured(rationales, each, method, SENTENCE.targets)
     assert {name: total / number for name, (total, number) in found.items()} == pytest.approx(
         {
             "length": (2 + 1 + 3) / 3,
@@ -155,8 +173,7 @@ def test_alignments_are_those_of_a_hand(tmp_path):
         }
     )
     settings = alignments.Settings(methods=("greedy",))
-    predicted = {"7": [True, False, True, True]}
-    whole, known = alignments.tabulate([each], predicted, lines, settings, paper_aer=True)
+    whole, known = alignments.tabulate(rationales, settings, paper_aer=True)
     # The first word has a sub-word that is not predicted: of it, nothing counts.
     assert known["targets"] == 2
     cells = known["rows"][0]["cells"]
@@ -165,18 +182,33 @@ def test_alignments_are_those_of_a_hand(tmp_path):
     assert cells["aer"]["mean"] == 1.0
     assert whole["rows"][0]["paper"]["top1"] == 0.64
     assert "AER, sure links not possible" in tables.markdown(whole)
-    [without, _] = alignments.tabulate([each], predicted, lines, settings)
+    [without, _] = alignments.tabulate(rationales, settings)
     assert "aer_paper" not in without["rows"][0]["cells"]
+
+
+@pytest.mark.parametrize(
+    ("name", "experiment"),
+    [
+        ("majority", majority),
+        ("the", repetition),
+        ("distractors", distractors),
+        ("alignments", alignments),
+    ],
+)
+def test_committed_results_give_the_committed_tables(name, experiment):
+    folder = Path(__file__).parent.parent / "docs/results" / name
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    assert experiment.report(results) == (folder / "table.md").read_text(encoding="utf-8")
 
 
 def test_two_sentences_have_one_end_and_meet_where_the_first_one_ends(translator):
     tokenizer = translator.tokenizer
     sources = [tokenizer(text)["input_ids"] for text in ("la maison", "oh non.")]
     end = frozenset({len(sources[0]) - 1}), frozenset({len(sources[1]) - 1})
-    joined = distractors.join(
+    sentence = distractors.join(
         translator, "0", (sources[0], end[0], [5, 6]), (sources[1], end[1], [7])
     )
-    sentence, seam = joined.sentence, joined.seam
+    seam = sentence.seam
     assert list(sentence.ids[: sentence.source]) == tokenizer("la maison oh non.")["input_ids"]
     assert sentence.ids[sentence.start :] == (5, 6, 7)
     assert seam == Seam(len(sources[0]) - 1, sentence.source, sentence.start + 2)
@@ -192,13 +224,13 @@ def test_contracted_words_have_the_same_tokens(translator):
     each = alignments.in_words(translator, "1", pair, ("fr", "en"))
     assert french.text == "Parler à l'ami"
     assert english.text == "Talk"
-    covered = [index for own in each.source for index in own]
-    assert sorted(covered) == list(range(each.sentence.source - 1))
+    covered = [index for own in each.source_tokens for index in own]
+    assert sorted(covered) == list(range(each.source - 1))
     au = alignments.in_words(
         translator, "1", AlignedPair(("à", "le", "chat"), ("cat",)), ("fr", "en")
     )
-    assert au.source[0] == au.source[1]
-    assert au.source_words(au.source[0]) == {0, 1}
+    assert au.source_tokens[0] == au.source_tokens[1]
+    assert au.source_words(au.source_tokens[0]) == {0, 1}
 
 
 def runs(experiment, settings, translator, out, progress=silent, overwrite=False):
@@ -263,7 +295,7 @@ def test_the_first_source_token_is_that_of_the_order(data, translator, tmp_path)
     pairs = read_folder(data / "alignments/en-fr-hansards", "hansards")
     went_on = 0
     for number, pair in enumerate(pairs, start=1):
-        each = alignments.in_words(translator, str(number), pair, ("fr", "en")).sentence
+        each = alignments.in_words(translator, str(number), pair, ("fr", "en"))
         for name, context in each.contexts.items():
             if (name, False, "greedy", SOURCE) not in lines:
                 continue
@@ -276,8 +308,8 @@ def test_the_first_source_token_is_that_of_the_order(data, translator, tmp_path)
                 first = next(index for index in after if index < each.source)
                 if method.name == "greedy":
                     continue
-                ranker = make_ranker(method.row, translator.model, ig_steps=3)
-                [importances] = ranker.rank([context])
+                ranker = make_ranker(method.row, translator.model, RankingOptions(ig_steps=3))
+                importances = ranker.rank(context)
                 if method.options.absolute:
                     importances = [abs(value) for value in importances]
                 free = [i for i in range(each.source) if i not in each.pinned]
@@ -292,7 +324,8 @@ def test_all_methods_of_translations_run_but_no_rollout(data, translator, tmp_pa
     rows = {row["row"] for row in results["tables"][0]["rows"]}
     assert rows == {*OF_TRANSLATIONS} - {"greedy-fast"}
     with pytest.raises(RationalesError, match="unknown method 'attention-rollout'"):
-        runs(distractors, distractors.Settings(methods=("attention-rollout",)), translator, "x")
+        runs(distractors, replace(settings, methods=("attention-rollout",)), translator, "x")
+    assert not Path("x").exists()
 
 
 def test_a_sentence_that_is_too_long_is_one_line(translator):
@@ -316,9 +349,6 @@ def test_other_data_are_read_as_they_are_found(translator, tmp_path):
     assert results["unaligned"] == 1
     assert set(results["settings"]["data_sha256"]) == {"test.de", "test.en", "de-en.ref.wa"}
     assert not (tmp_path / "run/alignment.svg").exists()  # there is no greedy rationale to draw
-    (home / "test.de").write_text("\n")
-    with pytest.raises(RationalesError, match=r"the source of sentence 1 in .* is empty"):
-        read_folder(home, "europarl")
 
 
 def test_the_command_reads_the_files_of_aachen(folder, tmp_path, capsys):
@@ -332,13 +362,18 @@ def test_the_command_reads_the_files_of_aachen(folder, tmp_path, capsys):
     assert cli([*run, "--format", "rwth"]) == 0
     assert "nearest first" in capsys.readouterr().out
     assert_one_line([*run, "--format", "europarl", "--overwrite"], "test.de", capsys)
-    assert_one_line([*run, "--format", "pharaoh", "--overwrite"], "hansards, europarl", capsys)
 
 
-def test_a_black_box_or_a_language_model_does_not_translate(data, tiny_explainer, tmp_path):
-    for experiment in (distractors, alignments):
-        with pytest.raises(RationalesError, match="does not translate"):
-            runs(experiment, None, tiny_explainer, tmp_path / "run")
+def test_the_command_reads_the_sentences_of_iwslt14(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("RATIONALES_DATA", raising=False)
+    (tmp_path / "test.de").write_text("das h@@ aus .\nein h@@ aus .\n")
+    run = ["experiment", "distractors", "--data", str(tmp_path), "--model", str(folder)]
+    run += ["--methods", "nearest-first", "--format", "iwslt14", "--out", str(tmp_path / "run")]
+    assert cli(run) == 0
+    assert "1 pairs of test sentences (IWSLT14)" in capsys.readouterr().out
+    identity = json.loads((tmp_path / "run/run.json").read_text())["identity"]
+    assert identity["format"] == "iwslt14"
+    assert set(identity["data_sha256"]) == {"test.de"}
 
 
 @pytest.mark.parametrize(
@@ -346,7 +381,10 @@ def test_a_black_box_or_a_language_model_does_not_translate(data, tiny_explainer
     [
         (["distractors", "--limit", "0"], "limit must be at least 1"),
         (["distractors", "--methods", "attention-rollout"], "unknown method 'attention-rollout'"),
-        (["alignments", "--format", "moses"], "unknown format 'moses'"),
+        (["distractors", "--format", "hansards"], "is not one of 'tatoeba', 'iwslt14'"),
+        (["distractors", "--format", "iwslt14"], "give --data DIR"),
+        (["distractors", "--data", "nowhere"], "cannot read nowhere/en-fr.tsv"),
+        (["alignments", "--format", "moses"], "'moses' is not one of 'hansards'"),
         (["alignments", "--format", "rwth"], "give --data DIR"),
         (["alignments", "--data", "nowhere"], "cannot read nowhere/en-fr.txt"),
     ],
@@ -364,20 +402,14 @@ def assert_one_line(arguments, message, capsys):
     assert error.count("\n") == 1
 
 
-def test_a_gold_file_of_other_sentences_is_one_line(data, folder, tmp_path, capsys):
-    (data / "alignments/en-fr-hansards/gold.txt").write_text("1-1\n")
-    run = ["experiment", "alignments", "--model", str(folder), "--out", str(tmp_path / "run")]
-    assert_one_line(run, "gold.txt has 1 sentences, but", capsys)
-
-
 @pytest.mark.parametrize("name", ["distractors", "alignments"])
 def test_no_model_and_a_language_model_are_one_line(
     name, data, tiny_folder, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("rationales.models.loading.TRANSLATORS", tmp_path)
+    monkeypatch.setattr(models, "TRANSLATORS", tmp_path)
     run = ["experiment", name, "--out", str(tmp_path / "run")]
     assert_one_line(run, "this installation has no translation model: give one", capsys)
-    assert_one_line([*run, "--model", str(tiny_folder)], "not an encoder–decoder", capsys)
+    assert_one_line([*run, "--model", str(tiny_folder)], "takes encoder–decoders", capsys)
     monkeypatch.setenv("RATIONALES_DATA", str(tmp_path))
     assert_one_line(run, "set RATIONALES_DATA to that folder", capsys)
     assert not (tmp_path / "run").exists()
@@ -386,7 +418,7 @@ def test_no_model_and_a_language_model_are_one_line(
 def test_the_commands_print_their_tables_with_the_packaged_model(
     data, folder, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("rationales.models.loading.TRANSLATORS", tmp_path)
+    monkeypatch.setattr(models, "TRANSLATORS", tmp_path)
     (tmp_path / "fr-en").symlink_to(folder)
     skipped = [word for name in list(commands.EXPERIMENTS)[:5] for word in ("--skip", name)]
     run = ["experiment", "all", *skipped, "--limit", "1"]
@@ -404,7 +436,7 @@ def test_the_commands_print_their_tables_with_the_packaged_model(
 
 
 def test_all_says_why_translations_are_skipped(data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("rationales.models.loading.TRANSLATORS", tmp_path)
+    monkeypatch.setattr(models, "TRANSLATORS", tmp_path)
     skipped = [word for name in list(commands.EXPERIMENTS)[:5] for word in ("--skip", name)]
     assert cli(["experiment", "all", *skipped, "--out", str(tmp_path / "all")]) == 2
     said = capsys.readouterr().err.splitlines()
@@ -416,22 +448,23 @@ def test_all_says_why_translations_are_skipped(data, tmp_path, monkeypatch, caps
     assert "distractors is skipped: tatoeba-fr-en/en-fr.tsv is not in" in capsys.readouterr().err
 
 
-def test_what_is_held_out_is_what_a_model_was_not_trained_on(data, translator, monkeypatch):
+def test_what_is_held_out_is_what_a_model_was_not_trained_on(data, translator, tmp_path):
     file = data / "tatoeba-fr-en/en-fr.tsv"
-    usual = translation_record.held_out(translator, file)
+    usual = pairs.held_out(translator, file)
     assert len(usual) == 4
     record = {
         "settings": {"seed": 5},
-        "data": {"sha256": translation_record.sha256(file)},
+        "data": {"sha256": sha256(file)},
         "trained": {"settings": {"seed": 3, "held_out": 2}},
     }
-    place = Path(translator.name) / translation_record.RECORD
-    try:
-        place.write_text(json.dumps(record))
-        other = translation_record.held_out(translator, file)
-        assert len(other) == 2
-        file.write_text(file.read_text() + "A dog.\tUn chien.\n")
-        with pytest.raises(RationalesError, match="what was held out would leak"):
-            translation_record.held_out(translator, file)
-    finally:
-        place.unlink()
+    (tmp_path / pairs.RECORD).write_text(json.dumps(record))
+    translator = copy(translator)
+    translator.folder = tmp_path
+    assert len(pairs.held_out(translator, file)) == 2
+    # Where the weights were read from counts, not the name.
+    translator.name, translator.folder = "fr-en", tmp_path / "fr-en"
+    assert pairs.held_out(translator, file) == usual
+    translator.folder = tmp_path
+    file.write_text(file.read_text() + "A dog.\tUn chien.\n")
+    with pytest.raises(RationalesError, match="held-out pairs would leak"):
+        pairs.held_out(translator, file)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -241,3 +243,15 @@ def build_translator(name: str, **changes: Any) -> Any:
 def shared_translator(name: str) -> Any:
     """An encoder–decoder of the family for tests that leave it as it is."""
     return build_translator(name)
+
+
+@cache
+def recipe(name: str) -> Any:
+    """The module of a recipe, which is no part of the package."""
+    file = Path(__file__).parent.parent / "recipes" / f"{name}.py"
+    spec = spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

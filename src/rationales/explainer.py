@@ -97,14 +97,14 @@ class Explainer:
         if tokenizer is not None:
             check_tokenizer(tokenizer)
         self.scorer = scorer
-        self.tokenizer = tokenizer
+        self.tokenizer: Tokenizer = tokenizer
         self.name = name
         self.model = model
         self.adapter = adapter
         self.folder = folder
 
     @overload
-    def explain(
+    def explain(  # type: ignore[overload-overlap]  # a str is an iterable of str
         self, text: str, options: Options | None = None, **keywords: Unpack[OptionKeywords]
     ) -> Explanation: ...
     @overload

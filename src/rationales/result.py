@@ -43,6 +43,7 @@ class _NullIsImpossible:
 
 Logprob = Annotated[float, _NullIsImpossible()]
 Index = Annotated[int, Ge(0)]
+Stopped = Literal["max-size", "budget"]
 Unit = Annotated[tuple[Index, ...], MinLen(1)]
 
 
@@ -102,7 +103,7 @@ class Rationale:
     """How the rationale grew, one step for each token or unit added."""
     predicted: bool | None = None
     """Whether the target is the most likely token given the full context; null: not known."""
-    stopped: Literal["max-size", "budget"] | None = None
+    stopped: Stopped | None = None
     """What ended a search that did not reach sufficiency, if not the end of the context."""
     target_text: str | None = None
     """The text of the target."""

@@ -22,6 +22,17 @@ VERSION = 2
 _RENAMED = {"asked_logprob": "contrast_logprob", "whole": "full_context", "span": "target_length"}
 """Fields of schema 1 that have another name in schema 2."""
 
+_FAILURE = {
+    "description": "The answer to a line of --jsonl that could not be explained.",
+    "type": "object",
+    "properties": {
+        "id": {"type": ["string", "integer"], "description": "The id that came with the text."},
+        "line": {"type": "integer", "minimum": 1, "description": "The number of the line."},
+        "error": {"type": "string", "description": "What is wrong with it."},
+    },
+    "required": ["line", "error"],
+}
+
 
 def to_dict(explanation: Explanation) -> dict[str, Any]:
     """The explanation in plain dictionaries and lists; fields with their default are left out."""
@@ -45,7 +56,9 @@ def from_dict(data: Any) -> Explanation:
         explanation: Explanation = _adapter(Explanation).validate_json(text, strict=True)
     except ValidationError as error:
         raise RationalesError(f"not a whole explanation: {located(error, data)}") from error
-    except (ValueError, TypeError, RecursionError) as error:  # NaN, lists nested without end
+    except RecursionError as error:
+        raise RationalesError("not a whole explanation: alternatives in alternatives …") from error
+    except ValueError as error:  # NaN or infinity
         raise RationalesError(f"not a whole explanation: {error}") from error
     for fault in _contradictions(explanation):
         raise RationalesError(f"not a whole explanation: {fault}")
@@ -56,6 +69,7 @@ def json_schema() -> dict[str, Any]:
     """The JSON Schema of an explanation, as it is in ``schema.json``."""
     schema = TypeAdapter(Explanation).json_schema()
     del schema["$defs"]["Rationale"]["properties"]["tokens"]  # those of the explanation
+    schema["$defs"]["Failure"] = _FAILURE
     version = {"const": VERSION, "description": "The version of this format."}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -93,7 +107,9 @@ def _contradictions(explanation: Explanation) -> Iterator[str]:
     for place, token in enumerate(explanation.tokens):
         if token.index != place:
             yield f"tokens[{place}].index must be {place}, not {token.index}"
-    yield from _not_below(count, {"unexplainable": explanation.unexplainable}, f"{count} tokens")
+    yield from _not_below(
+        count, {"unexplainable": explanation.unexplainable}, f"the end of the {count} tokens"
+    )
     for place, rationale in enumerate(explanation.rationales):
         yield from _contradictions_in(rationale, f"rationales[{place}]", count)
 

@@ -21,7 +21,6 @@ from rationales import __version__
 from rationales.cli import compat as compat_commands
 from rationales.cli import experiment as experiment_commands
 from rationales.cli import explain as explaining
-from rationales.cli import measure as measure_command
 from rationales.cli import model as model_commands
 from rationales.cli.arguments import flag, option_group
 from rationales.cli.command import command
@@ -48,7 +47,6 @@ app.command("translate", epilog=explaining.TRANSLATE_EXAMPLES + _EXIT_CODES)(
     command(explaining.translate, options=option_group("seq2seq"))
 )
 app.add_typer(model_commands.app, name="model")
-compat_commands.app.command("measure", epilog=measure_command.EXAMPLES)(measure_command.measure)
 app.add_typer(compat_commands.app, name="compat")
 app.add_typer(experiment_commands.app, name="experiment")
 
@@ -127,7 +125,7 @@ def _fail(message: str) -> int:
 
 def _say(message: str, code: int) -> int:
     """The exit code, after a line on standard error that says why, if there is one."""
-    with suppress(OSError):  # nobody reads it
+    with suppress(OSError):  # there is no reader
         if message:
             typer.echo(" ".join(message.split()), err=True)
     return code

@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -109,12 +110,14 @@ def _annotation(hint: Any, each: Field[Any], help_text: str | None) -> Any:
 
 
 def _plain(hint: Any) -> Any:
-    """A type without annotations inside it, and with a list for a tuple of any length."""
+    """A type as typer takes it: no annotations inside it, and a list for a tuple of any length."""
     arguments = get_args(hint)
     if get_origin(hint) is Annotated:
         return _plain(arguments[0])
     if get_origin(hint) in (Union, UnionType):
-        return Union[tuple(_plain(each) for each in arguments)]  # noqa: UP007  # of a tuple
+        # What may be a text or a path is a path: typer takes one type.
+        one = [_plain(each) for each in arguments if each is not str or Path not in arguments]
+        return Union[tuple(one)]  # noqa: UP007  # of a tuple
     if get_origin(hint) is tuple and arguments[1:] == (...,):
         return list[_plain(arguments[0])]  # type: ignore[misc]  # a type that is known here only
     return hint

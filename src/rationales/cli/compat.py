@@ -1,25 +1,20 @@
-"""``rationales compat``: make a model's predictions on incomplete contexts mean something."""
+"""``rationales compat``: train a model for incomplete contexts, and measure it on them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from rationales.cli.arguments import NO_ADAPTER
+from rationales.cli.command import command
 from rationales.cli.progress import Bar
-from rationales.compat.options import (
-    DEFAULT_STEPS,
-    DISTRIBUTION_NAMES,
-    DTYPES,
-    LOSSES,
-    METHODS,
-    TrainOptions,
-)
-
-if TYPE_CHECKING:
-    from rationales.compat.train import StepReport
+from rationales.compat.options import MeasureOptions, TrainOptions
+from rationales.errors import RationalesError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -30,209 +25,33 @@ TRAIN_EXAMPLES = """
   rationales compat train --model gpt2 --text corpus.txt --loss data --method full --out gpt2-own\n
   accelerate launch -m rationales compat train --model gpt2 --text corpus.txt --out adapter
 """
-
-_TEXT, _WHAT, _PACE, _OUT = "Text", "What is learned", "How long, how fast", "Output"
+MEASURE_EXAMPLES = """
+[bold]Examples[/bold]\n
+  rationales compat measure --text wiki.test.raw\n
+  rationales compat measure --model gpt2 --adapter gpt2-adapter --text notes.txt --plot gpt2.png
+"""
 
 
 @app.callback()
 def _compat() -> None:
-    """Make a model's predictions on incomplete contexts mean something."""
+    """Compatibility: train a model for incomplete contexts, and measure it on them."""
 
 
 @app.command("train", epilog=TRAIN_EXAMPLES)
-def train(  # a command's parameters are its options: they become a dataclass at once
-    text: Annotated[
-        list[str],
-        typer.Option(
-            help="A UTF-8 text file (again for more), or self: text that the model samples.",
-            metavar="FILE|self",
-            rich_help_panel=_TEXT,
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="The folder of the run and of its result. The same command again goes on "
-            "where it stopped.",
-            rich_help_panel=_OUT,
-        ),
-    ],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="A Hugging Face id, a local folder or a .gguf file; the default model if "
-            "left out.",
-            rich_help_panel=_WHAT,
-        ),
-    ] = None,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Go on from an adapter of the same model, with other options or texts.",
-            rich_help_panel=_WHAT,
-        ),
-    ] = None,
-    distribution: Annotated[
-        str,
-        typer.Option(
-            help=f"Which subsets are kept: one of {', '.join(DISTRIBUTION_NAMES)}.",
-            rich_help_panel=_WHAT,
-        ),
-    ] = TrainOptions.distribution,
-    mixture: Annotated[
-        float,
-        typer.Option(
-            help="With this probability the context is incomplete, otherwise full.",
-            rich_help_panel=_WHAT,
-        ),
-    ] = TrainOptions.mixture,
-    full_weight: Annotated[
-        float,
-        typer.Option(
-            help="How much more a full context counts: more keeps the model's own predictions.",
-            rich_help_panel=_WHAT,
-        ),
-    ] = TrainOptions.full_weight,
-    loss: Annotated[
-        str,
-        typer.Option(
-            help=f"One of {', '.join(LOSSES)}: the model's own prediction from the full context, "
-            "or the true next token.",
-            rich_help_panel=_WHAT,
-        ),
-    ] = TrainOptions.loss,
-    method: Annotated[
-        str,
-        typer.Option(
-            help=f"One of {', '.join(METHODS)}: a small adapter, or all weights.",
-            rich_help_panel=_WHAT,
-        ),
-    ] = TrainOptions.method,
-    lora_rank: Annotated[
-        int, typer.Option(help="Rank of the adapter.", rich_help_panel=_WHAT)
-    ] = TrainOptions.lora_rank,
-    lora_alpha: Annotated[
-        int,
-        typer.Option(help="The adapter is scaled by alpha / rank.", rich_help_panel=_WHAT),
-    ] = TrainOptions.lora_alpha,
-    length: Annotated[
-        int, typer.Option(help="Tokens of a row.", rich_help_panel=_TEXT)
-    ] = TrainOptions.length,
-    self_share: Annotated[
-        float,
-        typer.Option(
-            help="Share of the model's own rows, with text files besides.", rich_help_panel=_TEXT
-        ),
-    ] = TrainOptions.self_share,
-    self_rows: Annotated[
-        int,
-        typer.Option(
-            help="Rows that the model samples; then they repeat, under other subsets.",
-            rich_help_panel=_TEXT,
-        ),
-    ] = TrainOptions.self_rows,
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            help=f"Steps to train for; {DEFAULT_STEPS} without --minutes.", rich_help_panel=_PACE
-        ),
-    ] = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            help="Minutes to train for, instead of steps; reading and sampling text not counted.",
-            rich_help_panel=_PACE,
-        ),
-    ] = None,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option(
-            help="The highest of the run; 1e-3 for an adapter, 5e-5 for all weights if left out.",
-            rich_help_panel=_PACE,
-        ),
-    ] = None,
-    warmup: Annotated[
-        float,
-        typer.Option(
-            help="Share of the run in which the rate rises; then it falls to zero.",
-            rich_help_panel=_PACE,
-        ),
-    ] = TrainOptions.warmup,
-    batch: Annotated[
-        int, typer.Option(help="Rows of a step.", rich_help_panel=_PACE)
-    ] = TrainOptions.batch,
-    micro_batch: Annotated[
-        int,
-        typer.Option(
-            help="Rows of a forward pass on one device: bounds the memory.", rich_help_panel=_PACE
-        ),
-    ] = TrainOptions.micro_batch,
-    seed: Annotated[
-        int, typer.Option(help="Seed of everything that is random.", rich_help_panel=_PACE)
-    ] = TrainOptions.seed,
-    dtype: Annotated[
-        str,
-        typer.Option(
-            help=f"What is multiplied in, one of {', '.join(DTYPES)}; weights stay float32.",
-            rich_help_panel=_PACE,
-        ),
-    ] = TrainOptions.dtype,
-    cpu: Annotated[
-        bool,
-        typer.Option(
-            "--cpu", help="Stay on the CPU even if there is a GPU.", rich_help_panel=_PACE
-        ),
-    ] = False,
-    checkpoint_every: Annotated[
-        int, typer.Option(help="Steps between checkpoints.", rich_help_panel=_OUT)
-    ] = TrainOptions.checkpoint_every,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite",
-            help="Begin anew in a folder that holds another run.",
-            rich_help_panel=_OUT,
-        ),
-    ] = False,
-) -> None:
-    """Fine-tune a model on contexts with holes: word dropout, with an adapter or in full."""
-    options = TrainOptions(
-        texts=tuple(text),
-        out=out,
-        model=model,
-        start=start,
-        distribution=distribution,
-        mixture=mixture,
-        full_weight=full_weight,
-        loss=loss,
-        method=method,
-        lora_rank=lora_rank,
-        lora_alpha=lora_alpha,
-        learning_rate=learning_rate,
-        length=length,
-        batch=batch,
-        micro_batch=micro_batch,
-        steps=steps,
-        minutes=minutes,
-        warmup=warmup,
-        self_share=self_share,
-        self_rows=self_rows,
-        seed=seed,
-        dtype=dtype,
-        checkpoint_every=checkpoint_every,
-        cpu=cpu,
-        overwrite=overwrite,
-    )
+@command
+def train(options: TrainOptions) -> None:
+    """Fine-tune a model on incomplete contexts: word dropout, with an adapter or in full."""
     with Bar() as bar:
         bar.update("loading", 0, None)
         from rationales.compat import train as training
 
         try:
-            result = training.train(options, on_step=_teller(bar), progress=bar.stage)
+            result = training.train(options, progress=bar.update)
         except training.TrainingInterrupted as interrupted:
             bar.stop()
-            typer.echo(_how_to_resume(interrupted.step), err=True)
+            saved = f"the checkpoint of step {interrupted.step} is saved: the same command resumes"
+            nothing = "no step was finished yet: the same command begins again"
+            typer.echo(saved if interrupted.step else nothing, err=True)
             raise
     typer.echo(
         f"{result.steps:,} steps · {result.tokens:,} tokens · {result.seconds / 60:.1f} minutes · "
@@ -242,17 +61,69 @@ def train(  # a command's parameters are its options: they become a dataclass at
     typer.echo(result.folder)
 
 
-def _teller(bar: Bar) -> Callable[[StepReport], None]:
-    def tell(report: StepReport) -> None:
-        note = (
-            f"step {report.step:,} · loss {report.loss:.3f} · {report.tokens_per_second:,.0f} tok/s"
+@dataclass(frozen=True, kw_only=True)
+class MeasureCommand(MeasureOptions):
+    """What is measured, and where the result goes."""
+
+    text: Annotated[Path, typer.Option(metavar="FILE")]
+    """UTF-8 text that the model was not trained on."""
+    model: str | None = None
+    """A Hugging Face id, a folder or a .gguf file; the default model if left out."""
+    adapter: str | None = None
+    """The folder of an adapter: measured with and without it. The default model's own if left out;
+    none: only without."""
+    json_path: Annotated[str | None, typer.Option("--json", metavar="FILE")] = None
+    """Write JSON (- is standard output)."""
+    plot: Annotated[Path | None, typer.Option(metavar="FILE")] = None
+    """Draw a figure: a .png or .svg file."""
+
+
+@app.command("measure", epilog=MEASURE_EXAMPLES)
+@command
+def measure(options: MeasureCommand) -> None:
+    """Measure predictions from random subsets of 1, 2, 4 … tokens of held-out text."""
+    with Bar() as bar:
+        bar.update("loading the model", 0, None)
+        from rationales.compat.measure import measure_model, table
+        from rationales.render import plots
+
+        if options.plot is not None:
+            plots.check()
+        measurements = measure_model(
+            options.text,
+            options.model,
+            False if options.adapter == NO_ADAPTER else options.adapter,
+            options,
+            progress=bar.update,
         )
-        bar.update("training", report.fraction, 1.0, note)
+    data = json.dumps([asdict(m) for m in measurements], indent=1, ensure_ascii=False) + "\n"
+    try:
+        if options.plot is not None:
+            plots.save(plots.compatibility(measurements), options.plot)
+        if options.json_path not in (None, "-"):
+            Path(str(options.json_path)).write_text(data, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise RationalesError(f"cannot write the result: {error}") from error
+    if options.json_path == "-":
+        sys.stdout.write(data)
+    else:
+        first = measurements[0]
+        title = f"{first.model}, {first.text}: nats a token, {first.samples} targets"
+        _print_table(title, table(measurements))
 
-    return tell
 
+def _print_table(title: str, cells: list[list[str]]) -> None:
+    """Print a table, its first row the names of the columns; tab-separated lines in a pipe."""
+    if not sys.stdout.isatty():
+        for row in cells:
+            typer.echo("\t".join(row))
+        return
+    from rich.console import Console
+    from rich.table import Table
 
-def _how_to_resume(step: int) -> str:
-    if step == 0:
-        return "no step was finished yet: the same command begins again"
-    return f"the checkpoint of step {step} is saved: the same command goes on from there"
+    grid = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for place, column in enumerate(cells[0]):
+        grid.add_column(column, justify="right" if place else "left")
+    for row in cells[1:]:
+        grid.add_row(*row)
+    Console().print(grid)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from rationales.cli import experiment_translation as translation_commands
 from rationales.cli.arguments import NO_ADAPTER
 from rationales.cli.command import command
 from rationales.cli.progress import Bar
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from rationales.models import Kind
 
 app = typer.Typer(help="Run an experiment of the paper.", no_args_is_help=True)
-app.add_typer(translation_commands.app, name="translation")
 
 
 @dataclass(frozen=True)
@@ -79,11 +77,17 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Alignments:
-    """The data of ``alignments``, and a column of its table."""
+class Data:
+    """The data of an experiment on translation."""
 
     folder: Annotated[Path | None, typer.Option("--data", metavar="DIR")] = None
-    """A folder of aligned sentences; the Hansards in RATIONALES_DATA if left out."""
+    """The folder of the data, in the format of --format; that of RATIONALES_DATA if left out."""
+
+
+@dataclass(frozen=True)
+class Alignments(Data):
+    """The data of ``alignments``, and a column of its table."""
+
     paper_aer: bool = False
     """Add the error rate of the paper, in which sure links are not possible ones."""
 
@@ -198,6 +202,7 @@ EXPERIMENTS = {
         "Two sentences translated as one: do rationales stay with their own sentence?",
         "translation.distractors",
         TranslationModel,
+        Data,
     ),
     "alignments": Experiment(
         "Gold word alignments: are a rationale's source words those of the human alignment?",

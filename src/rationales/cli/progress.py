@@ -64,7 +64,7 @@ class Bar:
             self._progress.stop()
 
     def update(self, what: str, done: float, total: float | None, note: str = "") -> None:
-        """Say what is being done and how far it is; ``total`` None: nobody knows."""
+        """Say what is being done and how far it is; ``total`` None: not known."""
         task = self._progress.tasks[0]
         task.total, task.finished_time = total, None  # to update(), no total is the one before
         self._progress.update(task.id, description=what, completed=done, note=note)

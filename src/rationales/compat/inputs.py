@@ -27,17 +27,24 @@ if TYPE_CHECKING:
 
 
 def attention_mask(keep: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """What is added to the attention scores: 0 where a query sees a key, else the lowest number.
+    """The additive mask (rows, heads or 1, queries, keys) of a decoder that sees what is kept.
 
-    ``keep`` is (rows, heads or 1, length) and True where a token is kept; the answer is
-    (rows, heads or 1, queries, keys). Additive, because eager attention would add a mask of bools.
+    ``keep`` is (rows, heads or 1, length) and True where a token is kept.
     """
     length = keep.shape[-1]
     square = torch.ones(length, length, dtype=torch.bool, device=keep.device)
     sees = (keep[..., None, :] & square.tril()) | torch.eye(
         length, dtype=torch.bool, device=keep.device
     )
-    mask = torch.zeros(sees.shape, dtype=dtype, device=keep.device)
+    return additive(sees, dtype)
+
+
+def additive(sees: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What is added to the attention scores: 0 where a query sees a key, else the lowest number.
+
+    Eager attention would add a mask of bools as it is.
+    """
+    mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
     return mask.masked_fill_(~sees, torch.finfo(dtype).min)
 
 
@@ -98,7 +105,7 @@ def check_model(model: PreTrainedModel, length: int) -> None:
 
 @torch.no_grad()
 def _compare(model: PreTrainedModel, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities after one random context with holes: as trained, and as evaluated."""
+    """Log-probabilities after one random incomplete context: as trained, and as evaluated."""
     vocabulary = positions.text_config(model).vocab_size
     ids = torch.randint(0, vocabulary, (1, length), generator=torch.Generator().manual_seed(0))
     ids = ids.to(model.device)

@@ -18,16 +18,15 @@ _AT_ONCE = 2**22
 """Logits that are worked on at a time: what is computed from them stays small."""
 
 
-def data_loss(student: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """The sum of -log f(y_t | y_S) over all targets: every token of a row but the first.
+def data_loss(student: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """The sum of -log f(y_t | y_S) over all targets; rows count by their weights.
 
-    ``student`` is (rows, length, vocabulary), ``ids`` (rows, length). Rows count by their weights.
+    ``student`` is (rows, length, vocabulary), ``targets`` (rows, length).
     """
-    logits = student[:, :-1].flatten(0, 1)
     losses = torch.nn.functional.cross_entropy(
-        logits.float(), ids[:, 1:].flatten(), reduction="none"
+        student.flatten(0, 1).float(), targets.flatten(), reduction="none"
     )
-    return torch.dot(losses.view(len(ids), -1).sum(-1), weights)
+    return torch.dot(losses.view(len(targets), -1).sum(-1), weights)
 
 
 def distill_loss(
@@ -43,7 +42,7 @@ def distill_loss(
 
 
 class _Distill(torch.autograd.Function):
-    """KL(p ‖ q) = Σ p (log p - log q), whose gradient for the logits of q is q - p.
+    """KL(p ‖ q) = Σ p (log p - log q); its gradient for the logits of q is q - p.
 
     Logits over a whole vocabulary are the largest tensors of a step, so there are only two: the
     student's, and one that holds the teacher's and then the gradient.
@@ -72,3 +71,10 @@ class _Distill(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, scale: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         return ctx.gradient.mul_(scale), None, None
+
+
+def row_weights(keep: torch.Tensor, mixture: float, full_weight: float) -> torch.Tensor:
+    """The weight of each row: ``full_weight`` times as much for full ones, and 1 on average."""
+    is_full = keep.flatten(1).all(-1)
+    average = mixture + (1 - mixture) * full_weight
+    return torch.where(is_full, full_weight, 1.0) / average

@@ -1,4 +1,4 @@
-"""How compatible a model is: what its predictions on incomplete contexts are worth.
+"""How compatible a model is: how good its predictions on incomplete contexts are.
 
 Two questions, on text that it was not trained on:
 
@@ -14,18 +14,26 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
-from rationales.compat.text import pack
+from rationales.compat.options import MeasureOptions
+from rationales.compat.text import pack, read_text
 from rationales.context import Context
 from rationales.errors import RationalesError
+from rationales.loading import load
+from rationales.runs import Progress
+from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.protocol import Query, SubsetScorer
 from rationales.text import Tokenizer
 
 DISTANCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+MEAN_SIZES = (1, 4, 8, 16, 32)
+"""The sizes over which a single figure is taken, if the context is long enough for all."""
 _AT_ONCE = 256
 
 
@@ -57,25 +65,69 @@ class Measurement:
         return fmean(self.by_size[size].mean for size in sizes)
 
 
-@dataclass(frozen=True)
-class MeasureOptions:
-    """How much is measured: targets, the length of their contexts, the seed of the subsets."""
+def measure_model(
+    text: str | Path,
+    model: str | None = None,
+    adapter: str | Literal[False] | None = None,
+    options: MeasureOptions | None = None,
+    *,
+    progress: Progress = lambda *_: None,
+) -> list[Measurement]:
+    """The measurement of a model, and a second one of it with its adapter, if it has one.
 
-    samples: int = 200
-    length: int = 64
-    words: int = 64
-    seed: int = 0
+    ``text`` is a file; ``model`` and ``adapter`` are as ``rationales.load`` takes them.
+    """
+    options = options or MeasureOptions()
+    source = read_text(text)
 
-    def __post_init__(self) -> None:
-        for name in ("samples", "length", "words"):
-            if getattr(self, name) < 2:
-                raise RationalesError(f"{name} must be at least 2, not {getattr(self, name)}")
+    def loading(stage: str, share: float) -> None:
+        progress(f"loading the model: {stage}", share, 1.0, "")
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The subset sizes that are smaller than the context: 1, 2, 4, 8, …"""
-        doubled = (2**power for power in range(self.length.bit_length()))
-        return tuple(size for size in doubled if size < self.length)
+    progress("loading the model", 0, None, "")
+    explainer = load(model, adapter=adapter, progress=loading, kind="causal")
+    scorers: dict[str | None, SubsetScorer] = {None: explainer.scorer}
+    if isinstance(explainer.scorer, AdaptedScorer):
+        scorers = {None: explainer.scorer.base, explainer.adapter: explainer.scorer}
+    return [
+        Measurement(
+            model=explainer.name,
+            text=source.name,
+            length=options.length,
+            seed=options.seed,
+            adapter=name,
+            **measure(
+                scorer,
+                explainer.tokenizer,
+                source.text,
+                options,
+                partial(progress, "measuring" if name is None else "measuring with the adapter"),
+            ),
+        )
+        for name, scorer in scorers.items()
+    ]
+
+
+def table(measurements: Sequence[Measurement]) -> list[list[str]]:
+    """The measurements as cells: the names of the columns, then a row for each size and figure."""
+    first = measurements[0]
+
+    def row(label: str, values: Iterable[Measured]) -> list[str]:
+        return [label, *(f"{value.mean:.3f} ± {value.error:.3f}" for value in values)]
+
+    cells = [["context", *("with adapter" if m.adapter else "model" for m in measurements)]]
+    for size in first.by_size:
+        cells.append(
+            row(f"{size} of {first.length} tokens", (m.by_size[size] for m in measurements))
+        )
+    if set(MEAN_SIZES) <= set(first.by_size):
+        label = f"mean of {', '.join(map(str, MEAN_SIZES))}"
+        cells.append([label, *(f"{m.mean_over(MEAN_SIZES):.3f}" for m in measurements)])
+    cells.append(row(f"all {first.length} tokens", (m.full for m in measurements)))
+    cells.append(row("none (unigram)", (m.unigram for m in measurements)))
+    for distance in first.the:
+        label = f'p("the") {distance} after a word, and "the"'
+        cells.append([label, *(f"{m.the[distance].mean:.4f}" for m in measurements)])
+    return cells
 
 
 def measure(
@@ -83,7 +135,7 @@ def measure(
     tokenizer: Tokenizer,
     text: str,
     options: MeasureOptions | None = None,
-    on_progress: Callable[[float], None] | None = None,
+    progress: Callable[[float, float, str], None] = lambda *_: None,
 ) -> dict[str, Any]:
     """The fields of a ``Measurement`` that come from the model: by_size, full, unigram, the."""
     options = options or MeasureOptions()
@@ -101,7 +153,19 @@ def measure(
         for size in (*options.sizes, options.length)
     }
     pairs = _the_queries(tokenizer, [int(id) for id in rows.flatten()], options, rng)
-    ask = _Asker(scorer, sum(map(len, (*queries.values(), *pairs.values()))), on_progress)
+    total = sum(map(len, (*queries.values(), *pairs.values())))
+    done = 0
+
+    def ask(queries: Sequence[Query]) -> list[float]:
+        nonlocal done
+        logprobs: list[float] = []
+        for start in range(0, len(queries), _AT_ONCE):
+            part = queries[start : start + _AT_ONCE]
+            logprobs += [score.target_logprob for score in scorer.score(part)]
+            done += len(part)
+            progress(done, total, f"{done / total:.0%}")
+        return logprobs
+
     by_size = {
         size: _summary([-logprob for logprob in ask(of_size)]) for size, of_size in queries.items()
     }
@@ -118,28 +182,6 @@ def measure(
     }
 
 
-class _Asker:
-    """Asks a scorer in parts, and tells how far it is."""
-
-    def __init__(
-        self, scorer: SubsetScorer, total: int, on_progress: Callable[[float], None] | None
-    ) -> None:
-        self._scorer = scorer
-        self._total = total
-        self._done = 0
-        self._on_progress = on_progress
-
-    def __call__(self, queries: Sequence[Query]) -> list[float]:
-        logprobs: list[float] = []
-        for start in range(0, len(queries), _AT_ONCE):
-            part = queries[start : start + _AT_ONCE]
-            logprobs += [score.target_logprob for score in self._scorer.score(part)]
-            self._done += len(part)
-            if self._on_progress is not None:
-                self._on_progress(self._done / self._total)
-        return logprobs
-
-
 def _context(row: list[int]) -> Context:
     return Context(ids=tuple(row[:-1]), target_id=row[-1], required=(len(row) - 2,))
 
@@ -153,7 +195,7 @@ def _random_subset(context: Context, size: int, rng: random.Random) -> tuple[int
 def _the_queries(
     tokenizer: Tokenizer, ids: list[int], options: MeasureOptions, rng: random.Random
 ) -> dict[int, list[Query]]:
-    """For each distance: a random word of the text, then "the" so much later, and again "the"?"""
+    """For each distance: a random word of the text, "the" at that distance, and "the" as target."""
     the = tokenizer(" the", add_special_tokens=False)["input_ids"][-1]
     words = [rng.choice(ids) for _ in range(options.words)]
     queries: dict[int, list[Query]] = {}
@@ -167,7 +209,7 @@ def _the_queries(
 
 
 def _unigram(ids: list[int], contexts: Sequence[Context]) -> Measured:
-    """How surprising the targets are to one who only knows how often each token occurs."""
+    """The negative log-likelihood of the targets under the frequencies of the text's tokens."""
     counts = Counter(ids)
     return _summary([-math.log(counts[c.target_id] / len(ids)) for c in contexts])
 

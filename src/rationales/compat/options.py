@@ -1,104 +1,115 @@
-"""What can be asked of a training run; nothing here needs torch."""
+"""What can be asked of a training run and of a measurement; nothing here needs torch.
+
+The docstring under a field is also the help of its option on the command line.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from rationales.errors import RationalesError
+import typer
+from annotated_types import Ge, Gt, Le, MinLen
+
+from rationales.checking import Expected, check_fields
+from rationales.errors import OptionError
 
 SELF = "self"
 """In place of a text file: the model samples its own text."""
-DISTRIBUTION_NAMES = ("uniform", "uniform-length", "inverse-length", "log-uniform-length")
-LOSSES = ("distill", "data")
-METHODS = ("lora", "full")
-DTYPES = ("float32", "bfloat16")
-
 DEFAULT_STEPS = 1000
+DistributionName = Literal["uniform", "uniform-length", "inverse-length", "log-uniform-length"]
+Positive = Annotated[float, Gt(0)]
+Count = Annotated[int, Ge(1)]
+Share = Annotated[float, Ge(0), Le(1)]
+
 _LEARNING_RATES = {"lora": 1e-3, "full": 5e-5}
+_TEXT = typer.Option(rich_help_panel="Text")
+_WHAT = typer.Option(rich_help_panel="What is learned")
+_PACE = typer.Option(rich_help_panel="How long, how fast")
+_OUT = typer.Option(rich_help_panel="Output")
 
 
 @dataclass(frozen=True)
 class TrainOptions:
     """One training run: its model, texts and objective, how long and how fast it learns."""
 
-    texts: tuple[str, ...]
-    """Text files; ``"self"`` stands for text that the model samples."""
-    out: str | Path
-    """The folder of the run: its checkpoints, then its result."""
-    model: str | None = None
-    """A name as ``load_model`` takes it; the default model if left out."""
-    start: str | Path | None = None
-    """The folder of an adapter to go on from; from nothing if left out."""
-    distribution: str = "log-uniform-length"
-    mixture: float = 0.5
-    """With this probability a context is incomplete, otherwise full."""
-    full_weight: float = 1.0
-    """How much more a full context counts than an incomplete one."""
-    loss: str = "distill"
-    method: str = "lora"
-    lora_rank: int = 16
-    lora_alpha: int = 32
-    learning_rate: float | None = None
-    """The highest of the run; 1e-3 for an adapter and 5e-5 for all weights if left out."""
-    length: int = 128
+    texts: Annotated[
+        tuple[str, ...],
+        MinLen(1),
+        Expected("a list of text files, or self for the model's own text"),
+        typer.Option("--text", metavar="FILE|self", rich_help_panel="Text"),
+    ]
+    """A UTF-8 text file (again for more), or self: text that the model samples."""
+    out: Annotated[str | Path, _OUT]
+    """The folder of the run and of its result. The same command again resumes the run."""
+    model: Annotated[str | None, _WHAT] = None
+    """A Hugging Face id, a local folder or a .gguf file; the default model if left out."""
+    start: Annotated[
+        str | Path | None, typer.Option(metavar="DIR", rich_help_panel="What is learned")
+    ] = None
+    """Continue from an adapter of the same model, with other options or texts."""
+    distribution: Annotated[DistributionName, _WHAT] = "log-uniform-length"
+    """The distribution of the subsets that are kept."""
+    mixture: Annotated[Share, _WHAT] = 0.5
+    """With this probability the context is incomplete, otherwise full."""
+    full_weight: Annotated[Positive, _WHAT] = 1.0
+    """The weight of a full context relative to an incomplete one: more keeps the model's own
+    predictions."""
+    loss: Annotated[Literal["distill", "data"], _WHAT] = "distill"
+    """The target: the model's own prediction from the full context, or the true next token."""
+    method: Annotated[Literal["lora", "full"], _WHAT] = "lora"
+    """What is trained: a small adapter, or all weights."""
+    lora_rank: Annotated[Count, _WHAT] = 16
+    """Rank of the adapter."""
+    lora_alpha: Annotated[Count, _WHAT] = 32
+    """The adapter is scaled by alpha / rank."""
+    length: Annotated[int, Ge(2), _TEXT] = 128
     """Tokens of a row."""
-    batch: int = 8
+    self_share: Annotated[Share, _TEXT] = 0.3
+    """Share of the model's own rows, if there are text files as well."""
+    self_rows: Annotated[Count, _TEXT] = 512
+    """Rows that the model samples; then they repeat, under other subsets."""
+    steps: Annotated[Count | None, _PACE] = None
+    """Steps to train for; 1000 without --minutes."""
+    minutes: Annotated[Positive | None, _PACE] = None
+    """Minutes to train for, instead of steps; reading and sampling text is not counted."""
+    learning_rate: Annotated[Positive | None, _PACE] = None
+    """The highest of the run; 1e-3 for an adapter and 5e-5 for all weights if left out."""
+    warmup: Annotated[Share, _PACE] = 0.05
+    """Share of the run in which the learning rate rises; then it falls to zero."""
+    batch: Annotated[Count, _PACE] = 8
     """Rows of a step."""
-    micro_batch: int = 8
-    """Rows of a forward pass on one device: bounds the memory."""
-    steps: int | None = None
-    minutes: float | None = None
-    """Time to train for; loading, and sampling the model's own text, come on top."""
-    warmup: float = 0.05
-    """The share of the run in which the learning rate rises; then it falls to zero."""
-    self_share: float = 0.3
-    """The share of rows that are the model's own, if there are text files as well."""
-    self_rows: int = 512
-    """How many rows the model samples; later ones repeat them, under other subsets."""
-    seed: int = 0
-    dtype: str = "float32"
-    """What is multiplied in: ``bfloat16`` where the processor has it. Weights stay float32."""
-    checkpoint_every: int = 50
-    """Steps between checkpoints."""
-    cpu: bool = False
+    micro_batch: Annotated[Count, _PACE] = 8
+    """At most this many rows in a forward pass on one device: bounds the memory."""
+    seed: Annotated[int, Ge(0), _PACE] = 0
+    """Seed of everything that is random."""
+    dtype: Annotated[Literal["float32", "bfloat16"], _PACE] = "float32"
+    """The type of the multiplications; weights stay float32."""
+    cpu: Annotated[bool, _PACE] = False
     """Stay on the CPU even if there is a GPU."""
-    overwrite: bool = False
-    """Begin anew in a folder that holds another run."""
+    checkpoint_every: Annotated[Count, _OUT] = 50
+    """Steps between checkpoints."""
+    overwrite: Annotated[bool, _OUT] = False
+    """Begin again in a folder that holds another run; its files are removed."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.texts, str) or not self.texts:
-            raise RationalesError("give at least one text file, or self for the model's own text")
+        check_fields(self)
         if self.steps is not None and self.minutes is not None:
-            raise RationalesError("give --steps or --minutes, not both")
-        _one_of("distribution", self.distribution, DISTRIBUTION_NAMES)
-        _one_of("loss", self.loss, LOSSES)
-        _one_of("method", self.method, METHODS)
-        _one_of("dtype", self.dtype, DTYPES)
-        for name in ("lora_rank", "batch", "micro_batch", "steps", "self_rows", "checkpoint_every"):
-            _at_least(name, getattr(self, name), 1)
-        _at_least("length", self.length, 2)
+            raise OptionError("give {steps} or {minutes}, not both")
         if self.start is not None and self.method != "lora":
-            raise RationalesError("start is an adapter: it goes with the method lora")
-        for name in ("mixture", "self_share", "warmup"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise RationalesError(f"{name} is a share from 0 to 1, not {getattr(self, name)}")
-        for name in ("full_weight", "learning_rate", "lora_alpha", "minutes"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise RationalesError(f"{name} must be more than 0, not {value}")
+            raise OptionError("{start} is an adapter: it goes with {method} lora")
 
     @property
     def files(self) -> tuple[str, ...]:
         """The texts that are files."""
-        return tuple(str(text) for text in self.texts if str(text) != SELF)
+        return tuple(text for text in self.texts if text != SELF)
 
     @property
     def own_share(self) -> float:
         """The share of rows that the model samples itself."""
-        if len(self.files) == len(self.texts):
+        if SELF not in self.texts:
             return 0.0
         return self.self_share if self.files else 1.0
 
@@ -112,32 +123,40 @@ class TrainOptions:
         """The learning rate at the end of the warmup."""
         return self.learning_rate or _LEARNING_RATES[self.method]
 
+    def fraction(self, step: float, seconds: float) -> float:
+        """The part of the run that is done after these steps and seconds; 1 at its end."""
+        if self.minutes is None:
+            return step / (self.steps or DEFAULT_STEPS)
+        return min(1.0, seconds / (60 * self.minutes))
+
+    def rate(self, step: int, seconds: float) -> float:
+        """The share of the highest learning rate that a step, counted from 0, learns at.
+
+        It rises over the warmup and then falls in a line to zero. What counts is the middle of the
+        step; its time is estimated by the mean of the steps before.
+        """
+        done = self.fraction(step + 0.5, seconds + 0.5 * seconds / max(1, step))
+        if done < self.warmup:
+            return done / self.warmup
+        return (1 - done) / (1 - self.warmup) if self.warmup < 1 else 1.0
+
     def recorded(self) -> dict[str, Any]:
         """What makes a run the run it is, for its record: no paths, and nothing without effect."""
-        record: dict[str, Any] = {
-            "distribution": self.distribution,
-            "mixture": self.mixture,
-            "full_weight": self.full_weight,
-            "loss": self.loss,
-            "method": self.method,
-        }
-        if self.method == "lora":
-            record |= {"lora_rank": self.lora_rank, "lora_alpha": self.lora_alpha}
-        record |= {
+        without_effect = {"texts", "out", "model", "cpu", "checkpoint_every", "overwrite"}
+        if self.method == "full":
+            without_effect |= {"lora_rank", "lora_alpha"}
+        if not self.own_share:
+            without_effect.add("self_rows")
+        if self.start is None:
+            without_effect.add("start")
+        changed = {
             "learning_rate": self.highest_rate,
-            "warmup": self.warmup,
-            "length": self.length,
-            "batch": self.batch,
-            "micro_batch": self.micro_batch,
-            "minutes": self.minutes,
             "steps": self.total_steps,
             "self_share": self.own_share,
+            "start": Path(self.start or "").name,
         }
-        if self.own_share:
-            record["self_rows"] = self.self_rows
-        if self.start is not None:
-            record["start"] = Path(self.start).name
-        return record | {"seed": self.seed, "dtype": self.dtype}
+        record = {name: changed.get(name, value) for name, value in vars(self).items()}
+        return {name: value for name, value in record.items() if name not in without_effect}
 
     def command(self, model: str, files: Sequence[str]) -> str:
         """The command line of this run, with names in the place of paths."""
@@ -149,11 +168,24 @@ class TrainOptions:
         return " ".join([*words, "--out OUT"])
 
 
-def _one_of(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise RationalesError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+@dataclass(frozen=True, kw_only=True)
+class MeasureOptions:
+    """How much is measured."""
 
+    samples: Annotated[int, Ge(2)] = 200
+    """Targets, each with its own context."""
+    length: Annotated[int, Ge(2)] = 64
+    """Tokens of a context."""
+    seed: int = 0
+    """Seed of targets and subsets."""
+    words: Annotated[int, Ge(2), typer.Option(hidden=True)] = 64
+    """Words before "the"."""
 
-def _at_least(name: str, value: int | None, least: int) -> None:
-    if value is not None and value < least:
-        raise RationalesError(f"{name} must be at least {least}, not {value}")
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The subset sizes that are smaller than the context: 1, 2, 4, 8, …"""
+        doubled = (2**power for power in range(self.length.bit_length()))
+        return tuple(size for size in doubled if size < self.length)

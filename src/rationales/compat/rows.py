@@ -1,47 +1,72 @@
-"""Which rows a step learns from: a function of the seed and the number of the step alone.
+"""What a run learns from: rows of text files and of the model's own text, each with a subset.
 
-No generator runs along with the training, so a run that was killed goes on exactly where it was.
+Row *i* of a run and its subset are functions of the seed and *i* alone. No random generator runs
+along with the training, so a run that was killed continues exactly where it was.
+
+The model's own text is sampled at temperature 1, so that no corpus is needed. A row begins with
+what the tokenizer puts before a text; where it puts nothing, with a token that a given text begins
+with, or else any token. Special tokens are never drawn after that: a text that is explained has
+none inside.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import torch
+from torch.utils.data import Dataset
 
 from rationales.errors import RationalesError
+from rationales.scoring import positions
+from rationales.text import Tokenizer, prefix_ids
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_ROWS_AT_ONCE = 64
 
 
 def generator(seed: int, purpose: str, number: int) -> torch.Generator:
-    """A random generator of its own for each purpose and number, such as a step."""
+    """A random generator of its own for each purpose and number, such as a row."""
     digest = hashlib.sha256(f"{seed}/{purpose}/{number}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows of text files and of the model's own text, (rows, length), in an endless random order.
+class Rows(Dataset[dict[str, torch.Tensor]]):
+    """The rows of a whole run, in the order in which it takes them: ``ids`` and ``keep`` of each.
 
-    Each source is gone through in a random order, and then again in another one.
+    Each source, (rows, length), is gone through in a random order, then again in another one.
     """
 
     files: torch.Tensor
-    own: torch.Tensor
-    own_share: float
     seed: int
-    pinned: int = 0
-    """How many tokens at the start of each row are special ones, which are always kept."""
+    count: int
+    """How many rows the run takes, again and again the same ones if there are fewer."""
+    own: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    """The model's own text."""
+    own_share: float = 0.0
+    draw: Callable[[torch.Generator], torch.Tensor] | None = None
+    """Draws the subset of a row, (heads or 1, length); None: every context is complete."""
 
     def __post_init__(self) -> None:
         for source, share in ((self.files, 1 - self.own_share), (self.own, self.own_share)):
             if share > 0 and not len(source):
                 raise RationalesError("there is no row of text to learn from")
 
-    def batch(self, step: int, rows: int) -> torch.Tensor:
-        """The rows of a step, counted from 0: (rows, length), of int64."""
-        chosen = [self._row(number) for number in range(step * rows, (step + 1) * rows)]
-        return torch.stack(chosen).long()
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+        item = {"ids": self._row(number).long()}
+        if self.draw is not None:
+            item["keep"] = self.draw(generator(self.seed, "subsets", number))
+        return item
 
     def _row(self, number: int) -> torch.Tensor:
         # Own rows are spread evenly: of the first n rows, ⌊n · share⌋ are.
@@ -52,5 +77,70 @@ class Rows:
 
     def _pick(self, source: torch.Tensor, name: str, number: int) -> torch.Tensor:
         epoch, place = divmod(number, len(source))
-        order = torch.randperm(len(source), generator=generator(self.seed, name, epoch))
-        return source[order[place]]
+        return source[_order(self.seed, name, epoch, len(source))[place]]
+
+
+@lru_cache(maxsize=4)
+def _order(seed: int, name: str, epoch: int, rows: int) -> torch.Tensor:
+    """The order in which the rows of a source are taken for the n-th time."""
+    return torch.randperm(rows, generator=generator(seed, name, epoch))
+
+
+@torch.no_grad()
+def sample_rows(
+    model: PreTrainedModel,
+    tokenizer: Tokenizer,
+    shape: tuple[int, int],
+    *,
+    seed: int,
+    starts: torch.Tensor | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> torch.Tensor:
+    """The model's own text, (rows, length) of int32 for this shape; the same for the same seed.
+
+    ``starts`` are ids that texts begin with, to draw the first token from.
+    """
+    rows, length = shape
+    vocabulary = int(positions.text_config(model).vocab_size)
+    special = [id for id in tokenizer.all_special_ids if 0 <= id < vocabulary]
+    forbidden = torch.zeros(vocabulary, dtype=torch.bool)
+    forbidden[special] = True
+    forbidden[len(tokenizer) :] = True  # rows of the embedding that stand for nothing
+    first = starts if starts is not None else (~forbidden).nonzero()[:, 0]
+    prefix = torch.tensor(prefix_ids(tokenizer), dtype=torch.long)
+    sampled = []
+    for start in range(0, rows, _ROWS_AT_ONCE):
+        count = min(_ROWS_AT_ONCE, rows - start)
+        draw = generator(seed, "sample", start)
+        if len(prefix):
+            begin = prefix.expand(count, -1)
+        else:
+            begin = first[torch.randint(len(first), (count, 1), generator=draw)].long()
+
+        def tell(share: float, done: int = start, count: int = count) -> None:
+            if progress is not None:
+                progress((done + share * count) / rows)
+
+        sampled.append(_continue(model, begin, length, forbidden, draw, tell))
+    return torch.cat(sampled)[:, :length].int()
+
+
+def _continue(
+    model: PreTrainedModel,
+    begin: torch.Tensor,
+    length: int,
+    forbidden: torch.Tensor,
+    draw: torch.Generator,
+    tell: Callable[[float], None],
+) -> torch.Tensor:
+    """The given ids and a sampled continuation, (rows, length)."""
+    ids, cache = begin, None
+    while ids.shape[1] < length:
+        tell(ids.shape[1] / length)
+        new = ids if cache is None else ids[:, -1:]
+        output = model(input_ids=new.to(model.device), past_key_values=cache, use_cache=True)
+        cache = output.past_key_values
+        # Drawn on the CPU: the same tokens, whichever device computes the logits.
+        logits = output.logits[:, -1].float().cpu().masked_fill_(forbidden, -math.inf)
+        ids = torch.cat([ids, torch.multinomial(logits.softmax(-1), 1, generator=draw)], dim=1)
+    return ids

@@ -8,21 +8,19 @@ A subset of the source and one of the target, for each attention head and the sa
 
 Where all heads keep the same tokens, the state at *i* is that of a model that was given nothing
 but these and *i*, at their positions: what a sparse evaluation computes. The source's end token and
-the token that the decoder starts with are always kept. If a model's sources have no end token, a
-pad token at position 0 stands in for a source that a head sees nothing of.
+the token that the decoder starts with are always kept, so that no query sees nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from rationales.compat.inputs import attention_mask
-from rationales.compat.options import DISTRIBUTION_NAMES
+from rationales.checking import check_fields
+from rationales.compat.inputs import additive, attention_mask
+from rationales.compat.options import DistributionName, Share
 from rationales.compat.subsets import DISTRIBUTIONS
 from rationales.errors import RationalesError
 
@@ -41,16 +39,12 @@ class Kept(NamedTuple):
 class WordDropout:
     """The distribution of the subsets of a pair; the defaults are the paper's for translation."""
 
-    distribution: str = "inverse-length"
-    mixture: float = 0.5
+    distribution: DistributionName = "inverse-length"
+    mixture: Share = 0.5
     """With this probability a pair is incomplete, on both sides; otherwise it is complete."""
 
     def __post_init__(self) -> None:
-        if self.distribution not in DISTRIBUTION_NAMES:
-            names = ", ".join(DISTRIBUTION_NAMES)
-            raise RationalesError(f"distribution is one of {names}, not {self.distribution!r}")
-        if not 0 <= self.mixture <= 1:
-            raise RationalesError(f"mixture is a share from 0 to 1, not {self.mixture}")
+        check_fields(self)
 
     def draw(
         self,
@@ -107,7 +101,8 @@ class Seq2SeqPass:
     ) -> torch.Tensor:
         """Logits (rows, target length, vocabulary) given what is kept; None: everything.
 
-        ``sources`` is padded on the right, and so is ``inputs``, what the decoder reads.
+        ``sources`` is padded on the right, and so is ``inputs``, what the decoder reads. Each head
+        has to keep a token of each source, as the draws of ``WordDropout`` do.
         """
         network: Any = model
         common = {"decoder_input_ids": inputs, "use_cache": False}
@@ -117,45 +112,20 @@ class Seq2SeqPass:
             mask = None if bool(there.all()) else there.long()
             whole: torch.Tensor = network(input_ids=sources, attention_mask=mask, **common).logits
             return whole
-        sources, seen, across = self._with_stand_in(sources, keep.source)
-        encoder = network.get_encoder()
-        is_longer = across.shape[-1] > keep.source.shape[-1]
-        with _last_place_is_first(encoder) if is_longer else nullcontext():
-            states = encoder(input_ids=sources, attention_mask=_additive(seen, self._dtype))
+        itself = torch.eye(sources.shape[-1], dtype=torch.bool, device=sources.device)
+        seen = additive(keep.source[..., None, :] | itself, self._dtype)
         logits: torch.Tensor = network(
-            encoder_outputs=states,
-            attention_mask=_additive(across[:, :, None], self._dtype),
+            encoder_outputs=network.get_encoder()(input_ids=sources, attention_mask=seen),
+            attention_mask=additive(keep.source[:, :, None], self._dtype),
             decoder_attention_mask=attention_mask(keep.target, self._dtype),
             **common,
         ).logits
         return logits
 
-    def _with_stand_in(
-        self, sources: torch.Tensor, keep: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The sources, what each of their tokens sees, and what is seen across.
-
-        If a head keeps nothing of a source, there is a pad token more at the end: it sees itself
-        alone, and the decoder sees it in that head.
-        """
-        nothing = ~keep.any(-1, keepdim=True)
-        if bool(nothing.any()):
-            sources = torch.cat([sources, sources.new_full((len(sources), 1), self._pad)], -1)
-            inside = torch.cat([keep, torch.zeros_like(nothing)], -1)
-            across = torch.cat([keep, nothing], -1)
-        else:
-            inside = across = keep
-        length = sources.shape[-1]
-        itself = torch.eye(length, dtype=torch.bool, device=keep.device)
-        seen = inside[..., None, :] | itself
-        if length > keep.shape[-1]:
-            seen[..., -1, :] = itself[-1]
-        return sources, seen, across
-
 
 @torch.no_grad()
 def check_seq2seq(model: PreTrainedModel) -> None:
-    """Raise unless a masked pass is what is evaluated later, on one random pair with holes."""
+    """Raise unless a masked pass is what is evaluated later, on one random incomplete pair."""
     rng = torch.Generator().manual_seed(0)
     vocabulary = int(model.config.vocab_size)
     pad = int(model.config.pad_token_id)
@@ -179,31 +149,3 @@ def check_seq2seq(model: PreTrainedModel) -> None:
             f"{model.config.model_type} models cannot be trained for compatibility: "
             "they do not follow a mask for each query"
         )
-
-
-@contextmanager
-def _last_place_is_first(encoder: Any) -> Iterator[None]:
-    """A context in which the last source token has the position of the first.
-
-    Where positions are embeddings; others (T5) only count how far tokens are from each other, and
-    the token that stands in sees none but itself.
-    """
-    positions = getattr(encoder, "embed_positions", None)
-    if positions is None:
-        yield
-        return
-
-    def moved(module: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
-        return torch.cat([output[..., :-1, :], output[..., :1, :]], -2)
-
-    handle = positions.register_forward_hook(moved)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-def _additive(sees: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What is added to the attention scores: 0 where a query sees a key, else the lowest number."""
-    mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
-    return mask.masked_fill_(~sees, torch.finfo(dtype).min)

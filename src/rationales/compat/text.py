@@ -2,6 +2,10 @@
 
 A row is as many tokens as fit, from the start of a paragraph if there is one near, else from the
 start of a sentence, and after the special tokens that the tokenizer puts before a text.
+
+WikiText's corpora are split into words: punctuation stands alone, and ``@`` marks what was inside a
+word. That spacing is undone: ``role @-@ playing , `` becomes ``role-playing,``. A model that is
+trained on such text would learn the spacing first.
 """
 
 from __future__ import annotations
@@ -16,12 +20,27 @@ from pathlib import Path
 
 import torch
 
-from rationales.compat.wikitext import detokenise, is_tokenised
 from rationales.errors import RationalesError
 from rationales.text import Tokenizer, prefix_ids
 
 _SENTENCE_END = re.compile(r"""(?<=[.!?…])["'”’)\]]*\s+(?=\S)|(?<=[。！？])""")
 _TOKENIZER_BATCH = 4096
+
+# The spacing of WikiText.
+_MARK = re.compile(r" @([-,.])@(?: |$)")
+_HEADING = re.compile(r"\s*= .* =\s*")
+_PAIRED = re.compile(r"""(?<![^\s("'\[])(["'])(?!\S)""")
+_SUFFIX = re.compile(r" (n't|'(?:s|S|re|ve|ll|d|m|t|n)\b)|(?<=\b[A-Z]) ('(?=\w))")  # and O'Neill
+_RULES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"([(\[{]) +"), r"\1"),
+    (re.compile(r" +([)\]}])"), r"\1"),
+    (re.compile(r" +([,.;:!?%…])(?=[\s)\]}\"',.;:!?]|$)"), r"\1"),
+    (re.compile(r"(?<=\d): (?=\d\d(?!\d))"), ":"),  # the time, 10:30
+    (re.compile(r"([$£€¥]) (?=\d)"), r"\1"),
+    (re.compile(r" ([/°]) ?(?=\S)"), r"\1"),
+    (re.compile(r'(?<=[.!?]) "$'), '"'),  # of a quotation that began in another line
+    (re.compile(r" {2,}"), " "),
+)
 
 
 @dataclass(frozen=True)
@@ -123,7 +142,7 @@ def _split(text: str, separator: re.Pattern[str]) -> Iterator[str]:
 
 
 def _shorten(piece: _Piece, rows: float) -> Iterator[_Piece]:
-    """The parts of a piece of so many rows: cut after white space, or for want of it anywhere."""
+    """The parts of a piece that fills this many rows: cut after white space, if there is any."""
     text, is_start = piece.text, piece.starts_paragraph
     longest = math.ceil(len(text) / max(1.0, rows))
     while len(text) > longest:
@@ -142,3 +161,44 @@ def _tokenise(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[list[int]]
     for start in range(0, len(texts), _TOKENIZER_BATCH):
         batch = list(texts[start : start + _TOKENIZER_BATCH])
         yield from tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def is_tokenised(text: str) -> bool:
+    """Whether a text has the marks ``@-@``, ``@,@`` or ``@.@`` of WikiText's spacing."""
+    return _MARK.search(text) is not None
+
+
+def detokenise(text: str) -> str:
+    """A text in WikiText's spacing as it is usually written; headings are left out.
+
+    What was one line is one line; blank lines are left out, too.
+    """
+    lines = (line.strip() for line in text.split("\n") if not _HEADING.fullmatch(line))
+    return "\n".join(_line(line) for line in lines if line) + "\n"
+
+
+def _line(line: str) -> str:
+    line = _MARK.sub(r"\1", line)
+    line = _SUFFIX.sub(r"\1\2", line)
+    line = _quotes(line)
+    for pattern, replacement in _RULES:
+        line = pattern.sub(replacement, line)
+    return line.strip()
+
+
+def _quotes(line: str) -> str:
+    """Straight quotes that stand alone, moved to what they open or close: they take turns."""
+    is_open = {'"': False, "'": False}
+    done, rest = "", line
+    while match := _PAIRED.search(rest):
+        mark, before, after = match[1], rest[: match.start()], rest[match.end() :]
+        done += before
+        if is_open[mark]:
+            done, rest = done.rstrip(" ") + mark, after
+            is_open[mark] = False
+        elif mark == "'" and done.endswith("s "):  # the players ' choice
+            done, rest = done[:-1] + mark, after
+        else:
+            done, rest = done + mark, after.lstrip(" ")
+            is_open[mark] = True
+    return done + rest

@@ -1,55 +1,61 @@
 """Fine-tuning for compatibility: word dropout on a causal model, with an adapter or in full.
 
-The texts become rows, the run gets its folder, the learner learns, the result is written: an
-adapter (or a model) and ``compat.json``, which says how it came about. The same options in the same
-folder go on where a run stopped.
+    texts ─► rows ─► SubsetTrainer ─► adapter or model, and compat.json, which says how it was made
+
+    run.json                        which run this is: options, data and base model
+    parts/checkpoints/checkpoint-50 the newest two; removed when the run is finished
+    parts/self.safetensors          the model's own text, if it was sampled
+    compat.json                     the record of a finished run, written last
+
+The same options in the same folder resume a run that stopped.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import platform
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate import Accelerator
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 
-import rationales
 from rationales.compat.adapter import RECORD, WEIGHTS, check_base, read_record
-from rationales.compat.inputs import check_model
-from rationales.compat.learner import Learner, StepReport
+from rationales.compat.inputs import MaskedPass, check_model
 from rationales.compat.options import SELF, TrainOptions
-from rationales.compat.rows import Rows
-from rationales.compat.run import RunFolder
-from rationales.compat.samples import sample_rows
+from rationales.compat.rows import Rows, sample_rows
+from rationales.compat.students import make_student, save_student
+from rationales.compat.subsets import DISTRIBUTIONS, mixture
 from rationales.compat.text import TextFile, pack, read_text
+from rationales.compat.trainer import SubsetTrainer, last_step, training_arguments
 from rationales.errors import RationalesError
 from rationales.models import (
     DEFAULT_MODEL,
     LoadedModel,
-    Progress,
     check_bfloat16,
     fingerprints,
     is_default,
     load_model,
 )
+from rationales.runs import PARTS, Progress, RunFolder, versions
 from rationales.text import prefix_ids
 
-__all__ = ["StepReport", "TrainOptions", "TrainResult", "TrainingInterrupted", "train"]
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 _FORMAT = 1
+_SAMPLES = "self.safetensors"
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """A finished run: its folder, and what its record says of it."""
+    """A finished run: its folder, and the numbers of its record."""
 
     folder: Path
     steps: int
@@ -60,77 +66,105 @@ class TrainResult:
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """The run was interrupted; ``step`` is that of the checkpoint it goes on from."""
+    """The run was interrupted; ``step`` is that of the checkpoint it can resume from."""
 
-    def __init__(self, folder: Path, step: int) -> None:
+    def __init__(self, step: int) -> None:
         super().__init__("interrupted")
-        self.folder = folder
         self.step = step
 
 
-def train(
-    options: TrainOptions,
-    *,
-    on_step: Callable[[StepReport], None] | None = None,
-    progress: Progress | None = None,
-) -> TrainResult:
-    """The finished run of these options: begun, gone on with, or found as it was finished before.
-
-    ``on_step`` hears of every step, ``progress`` of what comes before the first.
-    """
-    accelerator = Accelerator(cpu=options.cpu)
-    is_main = accelerator.is_main_process
-    if not is_main:
-        on_step = progress = None
-    if options.batch % accelerator.num_processes:
-        raise RationalesError(
-            f"--batch {options.batch} cannot be shared among {accelerator.num_processes} "
-            "processes: take a multiple of that"
-        )
-    if options.dtype == "bfloat16" and accelerator.device.type == "cpu":
+def train(options: TrainOptions, *, progress: Progress | None = None) -> TrainResult:
+    """The finished run of these options: begun, resumed, or found as it was finished before."""
+    run = RunFolder(options.out, "compat train")
+    checkpoints = run.parts / "checkpoints"
+    arguments = training_arguments(
+        checkpoints,
+        steps=options.total_steps,
+        batch=options.batch,
+        micro_batch=options.micro_batch,
+        cpu=options.cpu,
+        bf16=options.dtype == "bfloat16",
+        learning_rate=options.highest_rate,
+        save_steps=options.checkpoint_every,
+        seed=options.seed,
+    )
+    if options.dtype == "bfloat16" and arguments.device.type == "cpu":
         check_bfloat16()
+    is_main = arguments.process_index == 0
+    tell = progress if progress is not None and is_main else lambda *_: None
     files = [read_text(path) for path in options.files]
     loaded = load_model(
-        options.model, dtype="float32", device=str(accelerator.device), progress=progress
+        options.model,
+        dtype="float32",
+        device=str(arguments.device),
+        progress=lambda what, share: tell(what, share, 1.0, f"{share:.0%}"),
     )
     check_model(loaded.model, options.length)
     identity = _identity(loaded, files, options)
-    run = RunFolder(options.out)
     with run.opened(identity, options.overwrite) if is_main else nullcontext():
-        accelerator.wait_for_everyone()
-        record = run.record()
+        _wait(arguments)
+        record = read_record(run.path) if (run.path / RECORD).exists() else None
         if record is None:
-            rows = _rows(loaded, files, options, run, accelerator, progress)
-            learner = Learner(loaded.model, rows, options, accelerator)
+            rows = _rows(loaded, files, options, run, arguments, tell)
+            trainer = _trainer(loaded, rows, options, arguments, tell)
             try:
-                learner.learn(run, on_step)
+                with run.explained("a checkpoint"):
+                    trainer.run()
             except KeyboardInterrupt as interrupt:
-                raise TrainingInterrupted(run.path, run.last_step()) from interrupt
-            name = identity["base"]["name"]
+                raise TrainingInterrupted(last_step(checkpoints)) from interrupt
+            steps = trainer.state.global_step
             record = {
-                "command": options.command(name, [file.name for file in files]),
+                "command": options.command(identity["base"]["name"], [file.name for file in files]),
                 **identity,
-                **learner.summary(),
+                "steps": steps,
+                "tokens": steps * options.batch * options.length,
+                "seconds": round(trainer.seconds, 1),
+                "loss": trainer.recent_loss,
                 "data": _data(files, rows),
-                "versions": versions("torch", "transformers", "peft", "accelerate"),
+                "versions": versions(),
             }
             if is_main:
-                with run.finishing() as folder:
-                    learner.student.save(folder, name, loaded.tokenizer)
-                    record["files"] = sorted(file.name for file in folder.iterdir())
-                    text = json.dumps(record, indent=2, ensure_ascii=False)
-                    (folder / RECORD).write_text(text + "\n", encoding="utf-8")
-            accelerator.wait_for_everyone()
+                _finish(run, record, partial(save_student, trainer.model, options), loaded)
+                shutil.rmtree(checkpoints, ignore_errors=True)
+                with suppress(OSError):
+                    run.parts.rmdir()  # unless it holds the model's own text
+            _wait(arguments)
     numbers = {name: record[name] for name in ("steps", "tokens", "seconds", "loss")}
     return TrainResult(folder=run.path, **numbers)
 
 
+def _trainer(
+    loaded: LoadedModel,
+    rows: Rows,
+    options: TrainOptions,
+    arguments: TrainingArguments,
+    tell: Progress,
+) -> SubsetTrainer:
+    """What trains the model of a run."""
+
+    def on_step(trainer: SubsetTrainer) -> None:
+        step = trainer.state.global_step
+        pace = step * options.batch * options.length / max(1e-9, trainer.seconds)
+        note = f"step {step:,} · loss {trainer.recent_loss:.3f} · {pace:,.0f} tok/s"
+        tell("training", trainer.fraction, 1.0, note)
+
+    masked_pass = MaskedPass(loaded.model)
+    arguments.use_cache = bool(getattr(loaded.model.config, "use_cache", False))  # left as it is
+    module, objective = make_student(loaded.model, options)
+    return SubsetTrainer(module, masked_pass, rows, arguments, options, objective, on_step=on_step)
+
+
+def _wait(arguments: TrainingArguments) -> None:
+    """Return when all processes are here."""
+    if arguments.distributed_state is not None:
+        arguments.distributed_state.wait_for_everyone()
+
+
 def _identity(loaded: LoadedModel, files: list[TextFile], options: TrainOptions) -> dict[str, Any]:
     """What makes two runs the same one, without a path of this machine."""
-    name = _public_name(options.model)
     return {
         "format": _FORMAT,
-        "base": {"name": name, "fingerprints": fingerprints(loaded.model)},
+        "base": {"name": _public_name(options.model), "fingerprints": fingerprints(loaded.model)},
         "options": options.recorded(),
         **({"start": _start(loaded, options.start)} if options.start is not None else {}),
         "data": [{"name": file.name, "sha256": file.sha256} for file in files],
@@ -138,7 +172,7 @@ def _identity(loaded: LoadedModel, files: list[TextFile], options: TrainOptions)
 
 
 def _start(loaded: LoadedModel, folder: str | Path) -> dict[str, Any]:
-    """Which adapter a run goes on from, and how that one came about."""
+    """Which adapter a run continues from, and how that one was trained."""
     record = read_record(folder)
     check_base(loaded.model, record, folder)
     try:
@@ -162,40 +196,55 @@ def _rows(
     files: list[TextFile],
     options: TrainOptions,
     run: RunFolder,
-    accelerator: Accelerator,
-    progress: Progress | None,
+    arguments: TrainingArguments,
+    tell: Progress,
 ) -> Rows:
-    """The rows of the files and, if asked for, of the model's own text."""
-    packed: list[torch.Tensor] = []
-    for file in files:
-        if progress is not None:
-            progress("reading", len(packed) / len(files))
+    """The rows of the files and, if asked for, of the model's own text, with their subsets."""
+    packed = [torch.empty(0, options.length, dtype=torch.int32)]
+    for number, file in enumerate(files):
+        tell("reading", number, len(files), "")
         packed.append(pack(file.text, loaded.tokenizer, options.length))
         if not len(packed[-1]):
             raise RationalesError(
                 f"{file.name} is too short: it does not fill a row of {options.length} tokens "
                 "(--length)"
             )
-    nothing = torch.empty(0, options.length, dtype=torch.int32)
-    rows = torch.cat(packed) if packed else nothing
-    own = nothing
+    rows = torch.cat(packed)
+    own = packed[0]
     if options.own_share:
-        if accelerator.is_main_process and run.load_samples() is None:
-            own = sample_rows(
+        samples = run.parts / _SAMPLES
+        if arguments.process_index == 0 and not samples.exists():
+            sampled = sample_rows(
                 loaded.model,
                 loaded.tokenizer,
                 (options.self_rows, options.length),
                 seed=options.seed,
                 starts=rows[:, 0] if len(rows) else None,
-                progress=partial(progress, "sampling") if progress is not None else None,
+                progress=lambda share: tell("sampling", share, 1.0, f"{share:.0%}"),
             )
-            run.save_samples(own)
-        accelerator.wait_for_everyone()
-        sampled = run.load_samples()
-        assert sampled is not None
-        own = sampled
-    pinned = len(prefix_ids(loaded.tokenizer))
-    return Rows(rows, own, options.own_share, options.seed, pinned)
+            with run.writing(f"{PARTS}/{_SAMPLES}") as path:
+                save_file({"ids": sampled.contiguous()}, path)
+        _wait(arguments)
+        try:
+            own = load_file(samples)["ids"]
+        except (OSError, SafetensorError) as error:
+            raise RationalesError(
+                f"cannot read {samples}: remove it, and it is sampled again"
+            ) from error
+    draw = mixture(
+        DISTRIBUTIONS[options.distribution], options.mixture, len(prefix_ids(loaded.tokenizer))
+    )
+    heads = MaskedPass(loaded.model).heads
+    # The last token of a row is a target alone, if the next token is learned.
+    length = options.length - (options.loss == "data")
+    return Rows(
+        rows,
+        options.seed,
+        count=arguments.max_steps * options.batch,
+        own=own,
+        own_share=options.own_share,
+        draw=lambda generator: draw(1, length, heads, generator)[0],
+    )
 
 
 def _data(files: list[TextFile], rows: Rows) -> list[dict[str, Any]]:
@@ -207,10 +256,19 @@ def _data(files: list[TextFile], rows: Rows) -> list[dict[str, Any]]:
     return data
 
 
-def versions(*packages: str) -> dict[str, str]:
-    """The versions of what a run depends on."""
-    found = {"python": platform.python_version(), "rationales": rationales.__version__}
-    for name in packages:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+def _finish(
+    run: RunFolder, record: dict[str, Any], save: Callable[..., None], loaded: LoadedModel
+) -> None:
+    """Write the result of a run: files under another name first, and the record last."""
+    with run.explained("the result"):
+        work = run.parts / "result"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        save(work, record["base"]["name"], loaded.tokenizer)
+        record["files"] = sorted(file.name for file in work.iterdir())
+        run.record(record["files"])
+        for name in record["files"]:
+            (work / name).chmod(0o644)  # safetensors writes 0600
+            (work / name).replace(run.path / name)
+        work.rmdir()
+    run.write(RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")

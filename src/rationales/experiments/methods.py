@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
@@ -50,7 +50,7 @@ class Compared:
 class Settings:
     """The settings that all comparisons of methods have."""
 
-    known = tuple(LABELS)
+    known: ClassVar[Sequence[str]] = tuple(LABELS)
     """The methods that may be compared."""
 
     limit: Annotated[int, Ge(1)] | None = None

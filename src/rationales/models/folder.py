@@ -163,6 +163,8 @@ def reading(what: str) -> Iterator[None]:
         raise
     except Exception as error:  # the libraries raise anything for a damaged file
         reason = first_line(error).partition(". ")[0]
+        if "trust_remote_code" in str(error):
+            reason = "it needs Python code of its own, which could do anything and is never run"
         raise RationalesError(
             f"{what} cannot be loaded ({reason}): fetch it again, or use another model"
         ) from error

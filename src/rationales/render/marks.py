@@ -133,7 +133,7 @@ def visible(text: str) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """The text in so many cells at most: where it is longer, its middle is left out."""
+    """The text in at most this many cells: where it is longer, its middle is left out."""
     if cell_len(text) <= width:
         return text
     head = width // 2

@@ -83,7 +83,7 @@ def majority(results: dict[str, Any]) -> Figure:
     return figure
 
 
-def the(results: dict[str, Any]) -> Figure:
+def repetition(results: dict[str, Any]) -> Figure:
     """The probability that a lone word is followed by itself, by its position."""
     figure, (panel,) = make_panels(1, (5.6, 3.6))
     word = results["word"].strip()

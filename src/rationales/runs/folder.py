@@ -48,7 +48,7 @@ class RunFolder:
         """
         from filelock import FileLock, Timeout
 
-        with self._explained(RUN):
+        with self.explained(RUN):
             self.path.mkdir(parents=True, exist_ok=True)
             # The lock file stays: if it were removed, two processes could each hold "the" lock.
             lock = FileLock(self.path / _LOCK)
@@ -88,7 +88,7 @@ class RunFolder:
     def writing(self, name: str) -> Iterator[Path]:
         """A context with a temporary path, which becomes the file of this name at its end."""
         target = self.path / name
-        with self._explained(name):
+        with self.explained(name):
             target.parent.mkdir(exist_ok=True)
             handle, temporary = tempfile.mkstemp(
                 prefix=".", suffix=target.suffix, dir=target.parent
@@ -155,20 +155,20 @@ class RunFolder:
 
     def _write_run(self, content: dict[str, Any]) -> None:
         work = self.path / f".{RUN}"
-        with self._explained(RUN):
+        with self.explained(RUN):
             work.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
             work.replace(self.path / RUN)
 
     def _clear(self, files: Iterable[str]) -> None:
         """Remove what the former run wrote, and nothing else."""
-        with self._explained(RUN):
+        with self.explained(RUN):
             for name in files:
                 (self.path / name).unlink(missing_ok=True)
             if self.parts.exists():
                 shutil.rmtree(self.parts)
 
     @contextmanager
-    def _explained(self, what: str) -> Iterator[None]:
+    def explained(self, what: str) -> Iterator[None]:
         """A context in which a full or read-only disk is an error of one line."""
         try:
             yield

@@ -19,7 +19,7 @@ class BlackBoxScorer:
 
     The callable gets a list of ``(kept token ids, kept positions)`` and the target's id, and gives
     back, for each, the target's log-probability and the id of the most likely next token. That is
-    enough for greedy and exhaustive search. It is called with at most ``batch_size`` subsets.
+    sufficient for greedy and exhaustive search. It is called with at most ``batch_size`` subsets.
     """
 
     def __init__(self, predict: Predict, *, batch_size: int = 64) -> None:

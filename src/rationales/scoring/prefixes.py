@@ -264,7 +264,7 @@ class Paths:
         return alike or bool(self._states) or (several and bool(self._kept))
 
     def passes(self, most_tokens: int, most_queries: int) -> Iterator[Pass]:
-        """The passes to run: so many tokens, read or computed, and subsets each, or one row."""
+        """The passes to run, each within these tokens (read or computed) and queries."""
         filled = fill(self._paths, self._states.keys(), most_tokens, most_queries)
         waiting = deque(sorted(filled, key=lambda each: -len(each.row.nodes)))
         while waiting:
@@ -367,7 +367,7 @@ def fill(
     """Rows for all paths: those that begin alike in one row, where what they share is new once.
 
     The last token of a path is computed even if it is stored: it gives the logits. A row has at
-    most so many tokens, new and stored, and subsets, or one path.
+    most ``most_tokens`` tokens, new and stored, and ``most_queries`` queries, or one path.
     """
     rows: list[Filled] = []
     columns: dict[int, int] = {}

@@ -302,7 +302,7 @@ class Seq2SeqScorer(ModelScorer):
 
 
 class EncoderStore:
-    """The encoder's states of the sources that were asked for last, within so many bytes."""
+    """The encoder's states of the sources that were asked for last, within a number of bytes."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes

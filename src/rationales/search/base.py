@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from rationales.context import Context, Subset
-from rationales.result import Candidate, Rationale, Step
+from rationales.result import Candidate, Rationale, Step, Stopped
 from rationales.scoring.protocol import Score
 from rationales.search.criterion import Criterion, argmax
 
@@ -20,7 +20,7 @@ Units = tuple[Subset, ...]
 """Units in the order in which they were added, after what is required."""
 
 _REMEMBERED = 20_000
-"""Subsets of one target that are remembered: enough for every search but the exhaustive one."""
+"""Subsets of one target that are remembered at most; only exhaustive search has more."""
 
 
 class Trail:
@@ -32,7 +32,7 @@ class Trail:
         self.added: Units = ()
         self.evaluations = 0
         self._steps: list[Step] = []
-        self._enough = False
+        self._sufficient = False
         self._known: dict[frozenset[int], Score] = {}
 
     def ask(self, many: Sequence[Units]) -> Scores:
@@ -58,7 +58,7 @@ class Trail:
         """Record that the search has moved on to these units, the last of which is new."""
         self.added = units
         new = units[-1] if units else self.context.required
-        self._enough = self.criterion.met(score)
+        self._sufficient = self.criterion.met(score)
         self._steps.append(
             Step(
                 index=new[-1] if new else None,
@@ -73,10 +73,10 @@ class Trail:
 
     @property
     def sufficient(self) -> bool:
-        """Whether the last step's subset is enough."""
-        return self._enough
+        """Whether the last step's subset is sufficient."""
+        return self._sufficient
 
-    def rationale(self, stopped: str | None = None) -> Rationale:
+    def rationale(self, stopped: Stopped | None = None) -> Rationale:
         """The rationale at the end of this trail."""
         context = self.context
         required = (context.required,) if context.required else ()

@@ -39,9 +39,9 @@ def beam(
         tried = list(grown.values())
         scores = yield from trail.ask(tried)
         values = [value(score) for score in scores]
-        enough = [place for place, score in enumerate(scores) if met(score)]
-        if enough:
-            best = enough[best_place([values[place] for place in enough])]
+        sufficient = [place for place, score in enumerate(scores) if met(score)]
+        if sufficient:
+            best = sufficient[best_place([values[place] for place in sufficient])]
             return (yield from trail.follow(tried[best]))
         states = [tried[place] for place in ranked(values)[:width]]
         # Greedy's own children come first, so that their order of being added is greedy's.

@@ -36,7 +36,7 @@ def disjoint(context: Context, how_many: int, find: Find) -> Search:
     """The first rationale, with up to ``how_many`` − 1 others as its alternatives.
 
     Each is searched for among what the ones before it have not used. It ends when what is left is
-    not sufficient, or when what is required is enough on its own.
+    not sufficient, or when what is required is sufficient on its own.
     """
     found: list[Rationale] = []
     left, evaluations = context, 0

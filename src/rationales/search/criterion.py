@@ -1,4 +1,4 @@
-"""When a subset is enough, and which of two subsets is the better one.
+"""When a subset is sufficient, and which of two subsets is the better one.
 
     argmax      the target is the model's most likely next token (the paper's criterion)
     top-k=K     the target is among the K most likely tokens
@@ -28,7 +28,7 @@ KINDS = "argmax, top-k=K, prob=P, ratio=R or none"
 
 @dataclass(frozen=True)
 class Criterion:
-    """Whether a score is enough, and how good it is on the way there."""
+    """Whether a score is sufficient, and the value that a search raises."""
 
     met: Callable[[Score], bool]
     value: Callable[[Score], float] = lambda score: score.target_logprob

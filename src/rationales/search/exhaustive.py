@@ -12,12 +12,13 @@ from dataclasses import replace
 from itertools import combinations, islice
 
 from rationales.context import Context
+from rationales.result import Stopped
 from rationales.search.base import Search, Trail, Units, most_added
 from rationales.search.criterion import Criterion
 from rationales.ties import TIE
 
 _AT_ONCE = 512
-"""How many subsets are asked for together: enough to fill a pass, few enough to stop soon."""
+"""How many subsets are scored together: they fill a pass, and the search can still stop early."""
 
 
 def exhaustive(
@@ -35,7 +36,7 @@ def exhaustive(
     trail = Trail(context, criterion)
     limit = most_added(context, max_size)
     best: tuple[float, Units] | None = None
-    stopped = "max-size" if limit < len(context.choices) else None
+    stopped: Stopped | None = "max-size" if limit < len(context.choices) else None
     for size in range(limit + 1):
         subsets = combinations(context.choices, size)
         while batch := list(islice(subsets, _room(trail.evaluations, max_evaluations))):

@@ -11,10 +11,10 @@ The first step scores S ∪ k for all k, then a few of the best at once. Later s
 A search that grows scores all units again. Every few steps, units that the target is no less
 likely without are dropped; in the end, all that is not needed.
 
-Where several units are worth something only together, growing one by one finds none of them. So a
-search that has grown large goes the other way: from everything, best units first, it takes as few
-as are enough, of which the last one is needed; then with that one as few as are enough, and so on.
-If everything is not enough, there is nothing to be found.
+Where several units help only together, growing one by one finds none of them. So a search that has
+grown large goes the other way: from the full context, best units first, it takes as few as are
+sufficient, of which the last one is needed; then with that one as few as are sufficient, and so on.
+If the full context is not sufficient, there is nothing to be found.
 
 A subset is only ever called sufficient on the strength of its own score.
 """
@@ -47,9 +47,9 @@ class Shortlist:
     leaps: tuple[int, ...] = (2, 3, 4, 6)
     """So many of the first step's best units are tried at once."""
     refresh: tuple[int, ...] = (8, 16)
-    """When a subset first has so many units, all others are scored."""
+    """When a subset first has this many units, all others are scored."""
     patience: int = 24
-    """A subset of so many units grows no further: the search starts from everything."""
+    """A subset of this many units grows no further: the search starts from everything."""
     drop_every: int = 4
     """Steps between two after which units are dropped; 0: never."""
 
@@ -85,8 +85,8 @@ def fast(
         tried = [(*added, unit) for unit in units]
         scores = yield from trail.ask(tried)
         known.learn(units, [value(each) for each in scores], value(score), step)
-        enough = [i for i, each in enumerate(scores) if met(each)] or list(range(len(scores)))
-        best = enough[best_place([value(scores[i]) for i in enough])]
+        sufficient = [i for i, each in enumerate(scores) if met(each)] or list(range(len(scores)))
+        best = sufficient[best_place([value(scores[i]) for i in sufficient])]
         added, score = tried[best], scores[best]
         trail.add(added, score, best_candidates(tried, scores, keep_candidates))
         if step == 1 and not met(score):
@@ -106,7 +106,7 @@ def fast(
 
 
 def _leap(trail: Trail, leaps: Sequence[Units], added: Units, score: Score) -> Found:
-    """The smallest of the leaps that is enough, or else the best if it is better than what was."""
+    """The smallest sufficient leap, or else the best one if it is better than what was."""
     met, value = trail.criterion.met, trail.criterion.value
     scores = yield from trail.ask(leaps)
     pairs = list(zip(leaps, scores, strict=True))
@@ -118,39 +118,39 @@ def _leap(trail: Trail, leaps: Sequence[Units], added: Units, score: Score) -> F
 
 
 def _narrow(trail: Trail, order: Units, tried: int) -> Generator[list[Subset], list[Score], Units]:
-    """Few of the units that are enough, found from all of them; all, in text order, if none are.
+    """Few units that are sufficient, found from all of them; all, in text order, if none are.
 
-    The order begins with what was tried in vain, so many units.
+    ``tried`` units at the beginning of the order were tried in vain.
     """
     sizes = [tried]
     while sizes[-1] < len(order):
         sizes.append(min(2 * sizes[-1], len(order)))
     scores = yield from trail.ask([order[:size] for size in sizes])
-    enough = [place for place, score in enumerate(scores) if trail.criterion.met(score)]
-    if not enough:
+    sufficient = [place for place, score in enumerate(scores) if trail.criterion.met(score)]
+    if not sufficient:
         return tuple(sorted(order))
     kept: Units = ()
-    few, size = sizes[enough[0] - 1], sizes[enough[0]]
+    few, size = sizes[sufficient[0] - 1], sizes[sufficient[0]]
     while size := (yield from _shortest(trail, kept, order, few, size)):
-        # Without its last unit, this was not enough.
+        # Without its last unit, this was not sufficient.
         kept, order, few, size = (*kept, order[size - 1]), order[: size - 1], -1, size - 1
     return kept
 
 
 def _shortest(
-    trail: Trail, kept: Units, order: Units, few: int, enough: int
+    trail: Trail, kept: Units, order: Units, few: int, sufficient: int
 ) -> Generator[list[Subset], list[Score], int]:
-    """How many units of the order are enough with what is kept, such that one fewer is not."""
-    while enough - few > 1:
+    """How many units of the order are sufficient with what is kept, such that one fewer is not."""
+    while sufficient - few > 1:
         # Three at once: a pass of few tokens costs little less than one of many.
-        sizes = sorted({few + max(1, (enough - few) * part // 4) for part in (1, 2, 3)})
+        sizes = sorted({few + max(1, (sufficient - few) * part // 4) for part in (1, 2, 3)})
         scores = yield from trail.ask([(*kept, *order[:size]) for size in sizes])
         for size, score in zip(sizes, scores, strict=True):
             if trail.criterion.met(score):
-                enough = size
+                sufficient = size
                 break
             few = size
-    return enough
+    return sufficient
 
 
 def _without_ballast(trail: Trail, added: Units, score: Score) -> Found:
@@ -185,7 +185,7 @@ class _Known:
         return [best[:n] for n in sorted(self._shortlist.leaps) if n <= min(limit, len(best))]
 
     def order(self, added: Units, limit: int) -> Units:
-        """All units, so many at most: what was added, then by what they were worth."""
+        """All units, at most this many: those added first, then by their value."""
         left = [unit for unit in self._context.choices if unit not in added]
         return (*added, *self._by_gain(left))[:limit]
 

@@ -22,7 +22,7 @@ def greedy(
     max_size: int | None = None,
     keep_candidates: int = 0,
 ) -> Search:
-    """The rationale that grows by the unit that helps the target most, until it is enough.
+    """The rationale that grows by the unit that helps the target most, until it is sufficient.
 
     Ties go to the lowest index. With ``keep_candidates``, each step records that many of the best
     units that were tried.

@@ -9,7 +9,7 @@ from rationales.search.base import Search, Trail, most_added
 from rationales.search.criterion import Criterion
 
 _AT_ONCE = 4
-"""Prefixes of the order that are scored together; the first of them that is enough is taken."""
+"""Prefixes of the order that are scored together; the first of them that is sufficient is taken."""
 
 
 def ordered(

@@ -33,7 +33,7 @@ def prune(context: Context, found: Rationale, criterion: Criterion | None = None
 
 
 def shrink(trail: Trail, kept: Units) -> Generator[list[Subset], list[Score], Units]:
-    """These units, which are enough, without those that are not needed."""
+    """These units, which are sufficient, without those that are not needed."""
     while fewer := (yield from drop(trail, kept, trail.criterion.met)):
         kept = fewer[-1][0]
     return kept
@@ -41,7 +41,7 @@ def shrink(trail: Trail, kept: Units) -> Generator[list[Subset], list[Score], Un
 
 def minimal(rationale: Rationale, kept: Units) -> Rationale:
     """The rationale of these units, known to be minimal."""
-    # Nothing is smaller than what is required, and that alone was not enough.
+    # Nothing is smaller than what is required, and that alone was not sufficient.
     return replace(rationale, minimal=True, optimal=True if len(kept) <= 1 else rationale.optimal)
 
 

@@ -21,7 +21,7 @@ def soft(
     penalty: float,
     max_size: int | None = None,
 ) -> Search:
-    """The subset of lowest cost on the greedy path; ``sufficient`` says whether it is enough."""
+    """The subset of lowest cost on the greedy path, sufficient or not."""
     trail = Trail(context, criterion)
     fixed = required_size(context)
     [score] = yield from trail.ask([()])

@@ -1,8 +1,8 @@
 """The paper's figure on compatibility: a synthetic language, with and without word dropout.
 
-Two models with the paper's architecture learn the majority language, one from complete contexts and
-one with word dropout. Both predict complete lines equally well. Given a random subset of the bits,
-only the second says how sure one can be: its f(1 | S) follows the exact probability, and its own
+Two models with the paper's architecture are trained on the majority language, one on complete
+contexts and one with word dropout. Both predict complete lines equally well. Given a random subset
+of the bits, only the second is calibrated: its f(1 | S) follows the exact probability, and its own
 marginal.
 """
 
@@ -27,8 +27,15 @@ from rationales.experiments.toys.majority_language import (
     line_logprobs,
     perplexity,
 )
-from rationales.experiments.toys.training import Progress, Schedule, Task, trained, untrained_gpt2
+from rationales.experiments.toys.training import (
+    ModelSettings,
+    Schedule,
+    Task,
+    trained,
+    untrained_gpt2,
+)
 from rationales.render import plots
+from rationales.runs import Progress
 from rationales.scoring.causal import CausalScorer
 
 if TYPE_CHECKING:
@@ -40,25 +47,28 @@ PAPER_PERPLEXITY = 1.8
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What makes a run the run it is; the defaults are the paper's but for the schedules."""
+class Settings(ModelSettings):
+    """The settings of a run; the defaults are the paper's but for the schedules."""
 
-    seed: int = 0
-    bits: int = 17
-    train_lines: int = 50_000
-    heldout_lines: int = 5_000
-    """Lines for validation, and as many for the test."""
-    layers: int = 4
     heads: int = 2
     width: int = 64
-    feed_forward: int = 256
     weight_dropout: float = 0.1
+    bits: int = 17
+    """Bits of a line, an odd number."""
+    train_lines: int = 50_000
+    """Lines to train on."""
+    heldout_lines: int = 5_000
+    """Lines for validation, and as many for the test."""
+    feed_forward: int = 256
+    """Dimensions of the feed-forward layers."""
     mixture: float = 0.5
-    """In word dropout, the share of the contexts that are incomplete."""
+    """In word dropout, the share of the lines with incomplete contexts."""
     subsets: int = 256
     """Random subsets of each size and number of ones."""
     standard: Schedule = field(default_factory=lambda: Schedule(1000, 256, 2e-3, 400))
+    """The training on complete contexts."""
     word_dropout: Schedule = field(default_factory=lambda: Schedule(3000, 256, 2e-3, 400))
+    """The training with word dropout."""
 
 
 def run(
@@ -93,43 +103,26 @@ def _of_model(name: str, settings: Settings, folder: Run, progress: Progress) ->
     schedule = settings.word_dropout if name == "word-dropout" else settings.standard
     model = _build(settings)
     seconds = trained(model, Task(name, train, settings.seed, draw), schedule, folder, progress)
-
-    def heldout() -> dict[str, float]:
-        progress(f"testing {name}", 0, None, "")
-        return {"heldout_perplexity": perplexity(line_logprobs(model, test)[0])}
-
-    def subsets() -> dict[str, Any]:
-        progress(f"summing over all lines, {name}", 0, None, "")
-        return measure(model, language, settings, progress)
-
+    progress(f"measuring {name}", 0, None, "")
     return {
         "label": MODELS[name],
         "training_seconds": seconds,
-        **folder.part(f"{name}-heldout", heldout),
-        **folder.part(f"{name}-subsets", subsets),
+        "heldout_perplexity": perplexity(line_logprobs(model, test)[0]),
+        **folder.part(f"{name}-subsets", lambda: measure(model, language, settings, progress)),
     }
 
 
 def _build(settings: Settings) -> PreTrainedModel:
     """The paper's transformer decoder, untrained."""
-    from transformers import GPT2Config
-
-    config = GPT2Config(
-        vocab_size=VOCABULARY,
-        n_positions=MajorityLanguage(settings.bits).predicted,
-        n_embd=settings.width,
-        n_layer=settings.layers,
-        n_head=settings.heads,
+    return untrained_gpt2(
+        settings,
+        VOCABULARY,
+        MajorityLanguage(settings.bits).predicted,
         n_inner=settings.feed_forward,
         activation_function="relu",
-        # What fairseq calls dropout: after the embeddings and after each sublayer.
-        embd_pdrop=settings.weight_dropout,
-        resid_pdrop=settings.weight_dropout,
-        attn_pdrop=0.0,
         bos_token_id=BEGIN,
         eos_token_id=END,
     )
-    return untrained_gpt2(config, settings.seed)
 
 
 def measure(
@@ -137,8 +130,8 @@ def measure(
 ) -> dict[str, Any]:
     """f(1 | S) for random subsets of every size, beside the exact and the model's own marginal.
 
-    f(1 | S) is what a search for rationales would see: the scorer's probability of the token 1, not
-    renormalised over 0 and 1, given begin, the kept bits at their places, and ``=``.
+    f(1 | S) is the probability that a search for rationales sees: the scorer's, of the token 1, not
+    renormalised over 0 and 1, given begin, the kept bits at their positions, and ``=``.
     """
     whole = WholeLanguage(model, language)
     scorer = CausalScorer(model)
@@ -181,30 +174,21 @@ def measure(
 def report(results: dict[str, Any]) -> str:
     """The table of the results, in Markdown, with the paper's row beside ours."""
     settings, models = results["settings"], results["models"]
+    optimum, zero = f"{results['optimum_perplexity']:.4f}", f"{0:.4f}"
     rows = [
-        [
-            model["label"],
-            f"{model['heldout_perplexity']:.4f}",
-            f"{model['perplexity_of_all_lines']:.4f}",
-            f"{results['paper_perplexity']:.1f}",
-            f"{model['calibration_error']:.4f}",
-            f"{model['marginal_error']:.4f}",
-            f"{model['training_seconds']:.0f}",
-        ]
+        {
+            "model": model["label"],
+            "held-out perplexity": f"{model['heldout_perplexity']:.4f}",
+            "perplexity of all lines": f"{model['perplexity_of_all_lines']:.4f}",
+            "paper": f"{results['paper_perplexity']:.1f}",
+            "calibration error": f"{model['calibration_error']:.4f}",
+            "marginal error": f"{model['marginal_error']:.4f}",
+            "training, s": f"{model['training_seconds']:.0f}",
+        }
         for model in models.values()
     ]
-    rows.append(
-        ["optimum", *[f"{results['optimum_perplexity']:.4f}"] * 2, "", f"{0:.4f}", f"{0:.4f}", ""]
-    )
-    columns = [
-        "model",
-        "held-out perplexity",
-        "perplexity of all lines",
-        "paper",
-        "calibration error",
-        "marginal error",
-        "training, s",
-    ]
+    cells = [[*row.values()] for row in rows]
+    cells.append(["optimum", optimum, optimum, "", zero, zero, ""])
     sizes = range(settings["bits"] + 1)
     by_size = [
         [f"{model['label']}, {what}", *(f"{model[f'{what}_error_by_size'][k]:.3f}" for k in sizes)]
@@ -215,7 +199,7 @@ def report(results: dict[str, Any]) -> str:
 
 `rationales experiment majority --seed {settings["seed"]} --out DIR`
 
-{markdown_table(columns, rows)}
+{markdown_table([*rows[0]], cells)}
 
 - Lines of {settings["bits"]} random bits, `=`, the majority and an end; perplexity over these
   {settings["bits"] + 3} tokens, given complete contexts, on {settings["heldout_lines"]:,} test

@@ -1,12 +1,12 @@
-"""The majority language of the paper, and the exact answers that a model of it can be held to.
+"""The majority language of the paper, and the exact probabilities to compare a model with.
 
     begin  1 0 0 1 1 0 1 1 0 0 1 0 1 1 0 1 0  =  1  end
 
-Seventeen random bits, ``=``, the bit there is more of. A begin token, which is given and never
+Seventeen random bits, ``=``, the more frequent bit. A begin token, which is given and never
 predicted, lets a model predict all twenty tokens of a line, the end included. Only the bits are
-random, so the best perplexity there is, is 2^(17/20) = 1.80.
+random, so the lowest possible perplexity is 2^(17/20) = 1.80.
 
-Of *m* ones among *k* bits that are seen, the majority is 1 with probability
+Given *m* ones among *k* visible bits, the majority is 1 with probability
 
     p(1 | m, k) = P(m + Bin(17 - k, ½) ≥ 9)
 """
@@ -50,7 +50,7 @@ class MajorityLanguage:
 
     @property
     def predicted(self) -> int:
-        """How many tokens of a line are predicted: the bits, ``=``, the majority, the end."""
+        """The number of predicted tokens of a line: the bits, ``=``, the majority, the end."""
         return self.bits + 3
 
     @property
@@ -76,15 +76,15 @@ class MajorityLanguage:
     def probability(self, seen: int, ones: int) -> float:
         """The exact probability that the majority is 1, of ``ones`` ones among ``seen`` bits."""
         rest = self.bits - seen
-        enough = sum(comb(rest, more) for more in range(rest + 1) if 2 * (ones + more) > self.bits)
-        return float(enough / 2**rest)
+        more = sum(comb(rest, extra) for extra in range(rest + 1) if 2 * (ones + extra) > self.bits)
+        return float(more / 2**rest)
 
     def weight(self, seen: int, ones: int) -> float:
         """The probability of ``ones`` ones among ``seen`` bits."""
         return float(comb(seen, ones) / 2**seen)
 
     def draw(self, size: int, ones: int, count: int, generator: torch.Generator) -> list[Seen]:
-        """Random subsets of this size with so many ones: their places, and where the ones are."""
+        """Random subsets of ``size`` bits, ``ones`` of which are 1."""
         order = torch.rand(count, self.bits, generator=generator).argsort(dim=1)
         places = order[:, :size].sort(dim=1).values
         bits = torch.rand(count, size, generator=generator).argsort(dim=1) < ones
@@ -92,7 +92,7 @@ class MajorityLanguage:
         return [Seen(tuple(row), tuple(of_row)) for row, of_row in rows]
 
     def query(self, seen: Seen) -> tuple[Context, tuple[int, ...]]:
-        """The question for a scorer: how probable is a majority of 1, given these bits?
+        """The query for a scorer: how probable is a majority of 1, given these bits?
 
         As in rationales, begin is pinned and ``=``, the token before the target, required.
         """
@@ -105,9 +105,9 @@ class MajorityLanguage:
 
 
 class WholeLanguage:
-    """What a model makes of every line of the language: its perplexity and its own marginals.
+    """A model's perplexity over every line of the language, and its own exact marginals.
 
-    With x for all bits and x_S for those that are seen, the model's own marginal is
+    With x for all bits and x_S for the visible ones, the model's own marginal is
 
         p(1 | x_S, =) = Σ_x f(x) f(= | x) f(1 | x, =)  /  Σ_x f(x) f(= | x)
 

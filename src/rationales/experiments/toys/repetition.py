@@ -1,23 +1,22 @@
 """The paper's second figure on compatibility: how probable is "the" after "the" alone?
 
-A model that has only seen complete contexts does not know what to make of a lone token anywhere but
-in the first position. A small GPT-2 with learned positions is trained on a text, then fine-tuned
-for compatibility; f("the" | "the" at position t) is measured before and after.
+A model that was trained on complete contexts only has never seen a lone token beyond the first
+position. A small GPT-2 with learned positions is trained on a text, then fine-tuned for
+compatibility. f("the" | "the" at position t) is measured before and after.
 
-A rotary model sees only how far tokens are from each other: to it, a lone token is the same
-everywhere, and its curve is flat.
+A rotary model sees only the distances between tokens: to it, a lone token is the same at every
+position, and its curve is flat.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rationales.compat.learner import StepReport
 from rationales.compat.options import TrainOptions
 from rationales.compat.text import read_text
 from rationales.compat.train import train
@@ -26,10 +25,16 @@ from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.experiments.run import Run, open_run
 from rationales.experiments.tables import markdown_table
-from rationales.experiments.toys.training import Progress, Schedule, Task, trained, untrained_gpt2
+from rationales.experiments.toys.training import (
+    ModelSettings,
+    Schedule,
+    Task,
+    trained,
+    untrained_gpt2,
+)
 from rationales.models import save_model
 from rationales.render import plots
-from rationales.runs import PARTS
+from rationales.runs import PARTS, Progress
 from rationales.scoring.causal import CausalScorer
 
 if TYPE_CHECKING:
@@ -48,29 +53,32 @@ _ROWS_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class FineTuning:
-    """Word dropout: the paper's distribution and mixture."""
+    """Word dropout, with the paper's distribution and mixture."""
 
     steps: int = 500
+    """Steps of fine-tuning."""
     batch: int = 64
+    """Rows of a step."""
     learning_rate: float = 1e-3
+    """The highest learning rate."""
     distribution: str = "uniform-length"
+    """The distribution of the subsets."""
     mixture: float = 0.5
+    """The share of the rows with incomplete contexts."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What makes a run the run it is, but for its text."""
+class Settings(ModelSettings):
+    """The settings of a run, but for its text."""
 
-    seed: int = 0
     vocabulary: int = 4000
+    """Tokens of the vocabulary."""
     length: int = 64
     """Positions of the model, and tokens of a row."""
-    layers: int = 4
-    heads: int = 4
-    width: int = 128
-    weight_dropout: float = 0.0
     training: Schedule = field(default_factory=lambda: Schedule(1500, 64, 2e-3, 200))
+    """The training on complete contexts."""
     fine_tuning: FineTuning = field(default_factory=FineTuning)
+    """The fine-tuning for compatibility."""
 
 
 def run(
@@ -83,7 +91,7 @@ def run(
 ) -> dict[str, Any]:
     """The results of the experiment, which are then in the folder with their table and figure.
 
-    ``text`` is a text file to learn from; WikiText-2 if left out.
+    ``text`` is a file to train on; by default the WikiText-2 of RATIONALES_DATA.
     """
     settings = settings or Settings()
     file = read_text(data_file(WIKITEXT) if text is None else text)
@@ -110,13 +118,13 @@ def run(
             },
         }
         folder.finish(results, report(results))
-        folder.draw("the", plots.the(results))
+        folder.draw("the", plots.repetition(results))
     return results
 
 
 def repeats(model: PreTrainedModel, word: int, length: int) -> dict[str, Any]:
     """f(word | the word alone at position t) for t = 1 … length, and how often it is the argmax."""
-    # What is dropped is not seen: any token will do.
+    # Dropped tokens are not seen, so any token can stand for them.
     contexts = [Context((word,) * t, word, required=(t - 1,)) for t in range(1, length + 1)]
     scores = CausalScorer(model).score([(context, context.required) for context in contexts])
     values = [math.exp(score.target_logprob) for score in scores]
@@ -158,29 +166,23 @@ def _models(
     folder.write(f"{PARTS}/{source.name}", text)
     save_model(before, tokenizer, start)
 
-    def on_step(step: StepReport) -> None:
-        note = f"loss {step.loss:.3f} · {step.fraction:.0%}"
-        progress("fine-tuning for compatibility", step.fraction, 1.0, note)
+    def tell(what: str, done: float, total: float | None, note: str) -> None:
+        progress("fine-tuning for compatibility", done, total, note)
 
-    tuning = settings.fine_tuning
     tuned = train(
         TrainOptions(
             texts=(str(source),),
             out=folder.parts / "after",
             model=str(start),
-            distribution=tuning.distribution,
-            mixture=tuning.mixture,
             loss="data",
             method="full",
-            learning_rate=tuning.learning_rate,
             length=settings.length,
-            batch=tuning.batch,
-            micro_batch=tuning.batch,
-            steps=tuning.steps,
+            micro_batch=settings.fine_tuning.batch,
             seed=settings.seed,
             cpu=True,
+            **asdict(settings.fine_tuning),
         ),
-        on_step=on_step,
+        progress=tell,
     )
     after: PreTrainedModel = GPT2LMHeadModel.from_pretrained(tuned.folder)
     return {"before": (before, seconds), "after": (after.train(False), tuned.seconds)}
@@ -188,48 +190,38 @@ def _models(
 
 def _build(settings: Settings, vocabulary: int) -> PreTrainedModel:
     """A small GPT-2, untrained."""
-    from transformers import GPT2Config
-
-    config = GPT2Config(
-        vocab_size=vocabulary,
-        n_positions=settings.length,
-        n_embd=settings.width,
-        n_layer=settings.layers,
-        n_head=settings.heads,
-        embd_pdrop=settings.weight_dropout,
-        resid_pdrop=settings.weight_dropout,
-        attn_pdrop=0.0,
+    return untrained_gpt2(
+        settings,
+        vocabulary,
+        settings.length,
         activation_function="gelu_pytorch_tanh",  # GPT-2's own formula, in one operation
         bos_token_id=0,
         eos_token_id=0,
     )
-    return untrained_gpt2(config, settings.seed)
 
 
 def _split(text: str) -> tuple[str, str]:
-    """The text that is learned from, and the end of it, which is not; cut between two lines."""
+    """The text to train on, and its end, which is held out; cut between two lines."""
     cut = text.rfind("\n", 0, int(len(text) * (1 - _HELDOUT))) + 1
     return text[:cut], text[cut:]
 
 
 def _tokenizer(text: str, settings: Settings, folder: Run) -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer with a vocabulary learned from the text."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    """A byte-level BPE tokenizer that was trained on the text."""
+    from tokenizers import ByteLevelBPETokenizer
     from transformers import PreTrainedTokenizerFast
 
     path = folder.parts / "tokenizer.json"
     if not path.exists():
-        learned = Tokenizer(models.BPE())
-        learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        learned.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(
+        learned = ByteLevelBPETokenizer()
+        learned.train_from_iterator(
+            text.splitlines(keepends=True),
             vocab_size=settings.vocabulary,
+            min_frequency=0,
             special_tokens=[_END_OF_TEXT],
-            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
-        learned.train_from_iterator(text.splitlines(keepends=True), trainer)
-        folder.write(f"{PARTS}/tokenizer.json", learned.to_str())
+        folder.write(f"{PARTS}/{path.name}", learned.to_str())
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_file=str(path), eos_token=_END_OF_TEXT
     )
@@ -239,8 +231,8 @@ def _word_id(tokenizer: PreTrainedTokenizerFast) -> int:
     ids = tokenizer(WORD, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
         raise RationalesError(
-            f"“{WORD.strip()}” is not one token of the vocabulary: the text is too short, "
-            "or not English"
+            f"“{WORD.strip()}” is not one token of the vocabulary, as the text is too short or "
+            "not English: give another --text"
         )
     return int(ids[0])
 
@@ -253,17 +245,17 @@ def _encode(tokenizer: PreTrainedTokenizerFast, text: str) -> torch.Tensor:
 
 
 def _rows(ids: torch.Tensor, length: int) -> torch.Tensor:
-    """Rows of a text that follow each other, (rows, length + 1), the last token to be predicted."""
+    """The consecutive rows of a text, (rows, length + 1); the last token is predicted only."""
     if len(ids) <= length:
         raise RationalesError(
-            f"the text is too short: {len(ids)} tokens to learn from or to test on, "
-            f"where a row takes {length + 1}"
+            f"the text is too short: {len(ids)} tokens to train or test on, but a row has "
+            f"{length + 1}: give a longer --text"
         )
     return ids.unfold(0, length + 1, length)
 
 
 def _in_text(ids: torch.Tensor, word: int) -> dict[str, float]:
-    """How often the word occurs in the text, and how often right after itself."""
+    """The share of a word in a text, and its share of the tokens that follow it."""
     here = ids == word
     return {
         "share": float(here.double().mean()),
@@ -277,33 +269,23 @@ def report(results: dict[str, Any]) -> str:
     word, length = results["word"].strip(), settings["length"]
     before, after = models["before"], models["after"]
     rows = [
-        [
-            model["label"],
-            f"{model['repeats'][0]:.5f}",
-            f"{model['mean_from_2']:.5f}",
-            f"{max(model['repeats'][1:]):.5f}",
-            f"{model['argmax_from_2']:.0%}",
-            f"{model['heldout_perplexity']:.2f}",
-            f"{results['paper_perplexity'][name]:.1f}",
-            f"{model['training_seconds']:.0f}",
-        ]
+        {
+            "model": model["label"],
+            "t = 1": f"{model['repeats'][0]:.5f}",
+            f"mean of t = 2 … {length}": f"{model['mean_from_2']:.5f}",
+            "highest of these": f"{max(model['repeats'][1:]):.5f}",
+            f"“{word}” is the argmax": f"{model['argmax_from_2']:.0%}",
+            "held-out perplexity": f"{model['heldout_perplexity']:.2f}",
+            "paper (GPT-2 Large)": f"{results['paper_perplexity'][name]:.1f}",
+            "training, s": f"{model['training_seconds']:.0f}",
+        }
         for name, model in models.items()
-    ]
-    columns = [
-        "model",
-        "t = 1",
-        f"mean of t = 2 … {length}",
-        "highest of these",
-        f"“{word}” is the argmax",
-        "held-out perplexity",
-        "paper (GPT-2 Large)",
-        "training, s",
     ]
     return f"""# f("{word}" | "{word}" alone at position t), before and after fine-tuning
 
 `rationales experiment the --seed {settings["seed"]} --out DIR`
 
-{markdown_table(columns, rows)}
+{markdown_table([*rows[0]], [[*row.values()] for row in rows])}
 
 The mean over positions 2 … {length} falls by a factor of
 {before["mean_from_2"] / after["mean_from_2"]:.1f}.

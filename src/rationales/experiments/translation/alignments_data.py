@@ -1,40 +1,45 @@
 """Sentence pairs with gold word alignments, and IWSLT14: readers of the files as they are found.
 
-A link joins a source word and a target word, both counted from 0. *Sure* links are beyond doubt;
-*possible* ones include them, as Och and Ney define it.
+A link joins a source word and a target word, both counted from 0. *Sure* links are beyond doubt.
+*Possible* ones include them, as Och and Ney define it.
 
-    hansards    en-fr.txt  `english ||| french`     gold.txt  `1-1 2p3`, counted from 1
-    NAACL       a text file a language              `sentence source target [S|P]` a line
-    RWTH        de, en (Latin-1)                    alignmentDeEn  `SENT: n`, then `S 0 0` a line
+    hansards    en-fr.txt  `english ||| french`      gold.txt  `1-1 2p3` a sentence, from 1
+    europarl    test.de, test.en                     de-en.ref.wa  `sentence source target [S|P]`
+    rwth        de, en (Latin-1)                     alignmentDeEn  `SENT: n`, then `S 0 0` a line
+    iwslt14     test.de, byte-pair encoded: `haus@@ tür`           (no links)
 """
 
 from __future__ import annotations
 
+import html
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rationales.data import data_file
 from rationales.errors import RationalesError, first_line
 from rationales.experiments.translation.detokenization import Language
 
 HANSARDS = "alignments/en-fr-hansards/en-fr.txt"
 HANSARDS_GOLD = "alignments/en-fr-hansards/gold.txt"
+IWSLT14 = "test.de"
+"""The file of sources in fairseq's ``iwslt14.tokenized.de-en``."""
 
 Link = tuple[int, int]
-"""The place of a source word and that of a target word, from 0."""
+"""The index of a source word and that of a target word."""
+Links = dict[int, list[tuple[Link, bool]]]
+"""The links of each sentence, counted from 1, and whether each is sure."""
 
 
 @dataclass(frozen=True)
 class AlignedPair:
-    """The words of a sentence and of its translation, and which belong together."""
+    """The words of a sentence and of its translation, and the links between them."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
     sure: frozenset[Link] = frozenset()
     possible: frozenset[Link] = frozenset()
-    """All that are allowed: the sure ones, and others."""
+    """All links: the sure ones too."""
 
     def of_target(self, word: int) -> frozenset[int]:
         """The source words that a target word is aligned with, surely or possibly."""
@@ -43,211 +48,152 @@ class AlignedPair:
 
 @dataclass(frozen=True)
 class Format:
-    """A data set as it is found: the names of its files, and how they are read."""
+    """A data set as it is found: its languages, its files, and how their lines are read."""
 
-    files: tuple[str, ...]
-    read: Callable[[Path], tuple[AlignedPair, ...]]
     source: Language
     target: Language
+    files: tuple[str, ...]
+    """One text file with both sides, or one a side; then the file of the links."""
+    links: Callable[[Path, Iterable[tuple[int, str]]], Links]
+    """The links in the numbered lines of the last file."""
+    encoding: str = "utf-8-sig"
+    is_partial: bool = False
+    """Whether the links may leave sentences out, or name words that the text does not have."""
 
 
 def read_folder(folder: str | Path, name: str) -> tuple[AlignedPair, ...]:
-    """The sentences of a folder in a format that ``FORMATS`` knows, none of them empty."""
-    if name not in FORMATS:
-        raise RationalesError(f"unknown format {name!r}: choose from {', '.join(FORMATS)}")
-    home = Path(folder).expanduser()
-    found = FORMATS[name].read(home)
-    for number, pair in enumerate(found, start=1):
-        if not pair.source or not pair.target:
-            side = "target" if pair.source else "source"
-            raise RationalesError(f"the {side} of sentence {number} in {home} is empty")
-    return found
-
-
-def read_hansards(
-    text: str | Path | None = None, gold: str | Path | None = None
-) -> tuple[AlignedPair, ...]:
-    """The Hansards sentences, French as the source; those of RATIONALES_DATA if none are given."""
-    text_file = _path(text, HANSARDS)
-    gold_file = _path(gold, HANSARDS_GOLD)
-    pairs, links = _lines(text_file), _lines(gold_file)
-    _check_counts({text_file: len(pairs), gold_file: len(links)})
-    found = []
-    for number, (pair, line) in enumerate(zip(pairs, links, strict=True), start=1):
-        sides = [side.split() for side in pair.split("|||")]
-        if len(sides) != 2 or not all(sides):
-            raise RationalesError(f"line {number} of {text_file} is not `english ||| french`")
-        english, french = sides
-        marked = [_pharaoh(link, number, gold_file) for link in line.split()]
-        turned = [(sure, (there, here)) for sure, (here, there) in marked]
-        found.append(_pair(french, english, turned, 1, f"line {number} of {gold_file}"))
-    return tuple(found)
-
-
-def read_naacl(
-    source: str | Path,
-    target: str | Path,
-    gold: str | Path,
-    base: int = 1,
-    lenient: bool = False,
-) -> tuple[AlignedPair, ...]:
-    """Sentences of two files, and their links in NAACL's format: ``sentence source target [S|P]``.
-
-    Sentences are counted from 1; words from ``base``, which is 1 in the shared task and 0 in
-    ``de-en.ref.wa``. A link without a letter is sure. With ``lenient``, links to words that are
-    not there are left out (``de-en.ref.wa`` has one) instead of refused.
-    """
-    files = Path(source).expanduser(), Path(target).expanduser(), Path(gold).expanduser()
-    texts = [_lines(file) for file in files[:2]]
-    _check_counts(dict(zip(files, map(len, texts), strict=False)))
-    marked: dict[int, list[tuple[bool, Link]]] = {}
-    for number, line in enumerate(_lines(files[2]), start=1):
-        match = re.fullmatch(r"\s*(\d+)\s+(\d+)\s+(\d+)(?:\s+([SP]))?(?:\s+[\d.]+)?\s*", line)
-        if match is None:
-            raise RationalesError(
-                f"line {number} of {files[2]} is not `sentence source target [S|P]`"
-            )
-        sentence, here, there = (int(match[n]) for n in (1, 2, 3))
-        marked.setdefault(sentence, []).append((match[4] != "P", (here, there)))
-    if lenient:
-        words = [[len(line.split()) for line in text] for text in texts]
-        for sentence, (here, there) in enumerate(zip(*words, strict=True), start=1):
-            marked[sentence] = [
-                (sure, link)
-                for sure, link in marked.get(sentence, ())
-                if link[0] - base < here and link[1] - base < there
-            ]
-    return _together(texts, marked, base, files[2])
-
-
-def read_rwth(folder: str | Path) -> tuple[AlignedPair, ...]:
-    """The German–English sentences of RWTH Aachen, from a folder with its three files.
-
-    They have to be licensed from RWTH: https://www-i6.informatik.rwth-aachen.de/goldAlignment/
-    """
-    home = Path(folder).expanduser()
-    texts = [
-        [line for line in _lines(home / name, "latin-1") if line.strip()] for name in ("de", "en")
-    ]
-    _check_counts({home / "de": len(texts[0]), home / "en": len(texts[1])})
-    gold = home / "alignmentDeEn"
-    marked: dict[int, list[tuple[bool, Link]]] = {}
-    sentences = 0
-    for number, line in enumerate(_lines(gold, "latin-1"), start=1):
-        if not line.strip():
-            continue
-        if line.startswith("SENT:"):
-            sentences += 1  # in the order of the text, whatever number follows
-            continue
-        match = re.fullmatch(r"([SP])\s+(\d+)\s+(\d+)\s*", line)
-        if match is None or not sentences:
-            raise RationalesError(f"line {number} of {gold} is not `SENT: n` nor `S 0 0`")
-        link = int(match[2]), int(match[3])
-        marked.setdefault(sentences, []).append((match[1] == "S", link))
-    _check_counts({home / "de": len(texts[0]), gold: sentences})
-    return _together(texts, marked, 0, gold)
-
-
-def read_iwslt14(
-    folder: str | Path, part: str = "test", source: str = "de", target: str = "en"
-) -> tuple[AlignedPair, ...]:
-    """The sentences of a part of IWSLT14 as fairseq's script prepares it, without links.
-
-    ``folder`` is its ``iwslt14.tokenized.de-en``; ``part`` one of train, valid, test. The marks
-    of byte-pair encoding (``@@``) are taken out: what is left are the tokeniser's words.
-    """
-    files = [Path(folder).expanduser() / f"{part}.{language}" for language in (source, target)]
-    texts = [[re.sub(r"@@( |$)", "", line) for line in _lines(file)] for file in files]
-    _check_counts(dict(zip(files, map(len, texts), strict=True)))
-    return _together(texts, {}, 0, files[0])
-
-
-FORMATS = {
-    "hansards": Format(
-        ("en-fr.txt", "gold.txt"),
-        lambda home: read_hansards(home / "en-fr.txt", home / "gold.txt"),
-        "fr",
-        "en",
-    ),
-    "europarl": Format(
-        ("test.de", "test.en", "de-en.ref.wa"),
-        lambda home: read_naacl(
-            home / "test.de", home / "test.en", home / "de-en.ref.wa", base=0, lenient=True
-        ),
-        "de",
-        "en",
-    ),
-    "rwth": Format(("de", "en", "alignmentDeEn"), lambda home: read_rwth(home), "de", "en"),
-}
-"""The data sets with gold alignments that can be read from a folder."""
-
-
-def _pharaoh(link: str, number: int, file: Path) -> tuple[bool, Link]:
-    """A link of the form ``1-1``, or ``1p1`` for a possible one, and whether it is sure."""
-    match = re.fullmatch(r"(\d+)([-p])(\d+)", link)
-    if match is None:
-        raise RationalesError(f"line {number} of {file} has {link!r}: a link is like 1-1 or 1p1")
-    return match[2] == "-", (int(match[1]), int(match[3]))
-
-
-def _together(
-    texts: Sequence[Sequence[str]],
-    marked: dict[int, list[tuple[bool, Link]]],
-    base: int,
-    gold: Path,
-) -> tuple[AlignedPair, ...]:
-    """The pairs of two texts, with the links of each sentence, counted from 1."""
-    if marked and max(marked) > len(texts[0]):
+    """The sentences of a folder in one of the ``FORMATS``, none of them empty."""
+    form, home = FORMATS[name], Path(folder).expanduser()
+    *texts, gold = (home / file for file in form.files)
+    sides = _texts(texts, form)
+    links = form.links(gold, enumerate(read_lines(gold, form.encoding), start=1))
+    last = max(links, default=0)
+    if last > len(sides) or (last < len(sides) and not form.is_partial):
         raise RationalesError(
-            f"{gold} has links of sentence {max(marked)}, but the text has {len(texts[0])}"
+            f"{gold} has links of {last} sentences, but {texts[0]} has {len(sides)}: "
+            "give files that belong together"
         )
     return tuple(
-        _pair(here.split(), there.split(), marked.get(n, []), base, f"sentence {n} of {gold}")
-        for n, (here, there) in enumerate(zip(*texts, strict=True), start=1)
+        _pair(source.split(), target.split(), links.get(number, []), form, number, gold)
+        for number, (source, target) in enumerate(sides, start=1)
     )
 
 
-def _pair(
-    source: Sequence[str],
-    target: Sequence[str],
-    marked: Iterable[tuple[bool, Link]],
-    base: int,
-    where: str,
-) -> AlignedPair:
-    """A pair with its links, which must be among its words."""
-    sure, possible = set(), set()
-    for is_sure, (here, there) in marked:
-        link = here - base, there - base
-        if not (0 <= link[0] < len(source) and 0 <= link[1] < len(target)):
-            raise RationalesError(
-                f"{where} links the words {here} and {there}, counted from {base}, of "
-                f"{len(source)} and {len(target)}"
-            )
-        possible.add(link)
-        if is_sure:
-            sure.add(link)
-    return AlignedPair(tuple(source), tuple(target), frozenset(sure), frozenset(possible))
+def read_iwslt14(folder: str | Path) -> list[list[str]]:
+    """The words of each German test sentence of IWSLT14, as fairseq's script prepares it.
+
+    Byte-pair encoding (``@@``) and the tokenizer's entities (``&apos;``) are undone.
+    """
+    lines = read_lines(Path(folder).expanduser() / IWSLT14)
+    words = (html.unescape(re.sub(r"@@( |$)", "", line)).split() for line in lines)
+    return [sentence for sentence in words if sentence]
 
 
-def _path(given: str | Path | None, name: str) -> Path:
-    return Path(given).expanduser() if given is not None else data_file(name)
-
-
-def _lines(file: Path, encoding: str = "utf-8-sig") -> list[str]:
+def read_lines(file: Path, encoding: str = "utf-8-sig") -> list[str]:
     """The lines of a text file, without a byte-order mark."""
     try:
         text = file.read_text(encoding=encoding)
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or first_line(error)
         raise RationalesError(f"cannot read {file}: {why}") from error
-    # Not splitlines: a text may have characters in it that it takes for ends of lines.
+    # Not splitlines: it also splits at characters that occur within sentences.
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def _check_counts(counts: dict[Path, int]) -> None:
-    """Raise if files that belong together have different numbers of sentences."""
-    (one, first), (other, second) = counts.items()
-    if first != second:
+def _texts(files: list[Path], form: Format) -> list[tuple[str, str]]:
+    """The source and the target of each sentence, from one file or from two."""
+    texts = [read_lines(file, form.encoding) for file in files]
+    if len(texts) == 1:
+        sides = [line.partition("|||") for line in texts[0]]
+        return [(french, english) for english, _, french in sides]
+    if form.encoding == "latin-1":  # RWTH's files have empty lines between sentences
+        texts = [[line for line in text if line.strip()] for text in texts]
+    if len(texts[0]) != len(texts[1]):
         raise RationalesError(
-            f"{other} has {second} sentences, but {one} has {first}: they do not belong together"
+            f"{files[1]} has {len(texts[1])} sentences, but {files[0]} has {len(texts[0])}: "
+            "give files that belong together"
         )
+    return list(zip(*texts, strict=True))
+
+
+def _hansards_links(file: Path, lines: Iterable[tuple[int, str]]) -> Links:
+    """A line a sentence: links such as ``1-2`` (sure) and ``1p2``, English first, from 1."""
+    links: Links = {}
+    for number, line in lines:
+        links[number] = []
+        for link in line.split():
+            english, mark, french = _match(r"(\d+)([-p])(\d+)", link, number, file, "1-1 or 1p1")
+            links[number].append(((int(french) - 1, int(english) - 1), mark == "-"))
+    return links
+
+
+def _europarl_links(file: Path, lines: Iterable[tuple[int, str]]) -> Links:
+    """A link a line: its sentence, from 1, its words, from 0, and S or P; sure without a letter."""
+    links: Links = {}
+    pattern = r"\s*(\d+)\s+(\d+)\s+(\d+)(?:\s+([SP]))?(?:\s+[\d.]+)?\s*"
+    for number, line in lines:
+        *numbers, mark = _match(pattern, line, number, file, "sentence source target [S|P]")
+        sentence, source, target = map(int, numbers)
+        links.setdefault(sentence, []).append(((source, target), mark != "P"))
+    return links
+
+
+def _rwth_links(file: Path, lines: Iterable[tuple[int, str]]) -> Links:
+    """A link a line, its words from 0, below a line ``SENT: n`` for each sentence.
+
+    The files are licensed by RWTH: https://www-i6.informatik.rwth-aachen.de/goldAlignment/
+    """
+    links: Links = {}
+    for number, line in lines:
+        if line.startswith("SENT:"):
+            links[len(links) + 1] = []  # in the order of the text, whatever number follows
+        elif line.strip():
+            pattern = r"([SP])\s+(\d+)\s+(\d+)\s*" if links else "(?!)"  # a sentence comes first
+            found = _match(pattern, line, number, file, "SENT: n, then S 0 0")
+            links[len(links)].append(((int(found[1]), int(found[2])), found[0] == "S"))
+    return links
+
+
+FORMATS = {
+    "hansards": Format("fr", "en", ("en-fr.txt", "gold.txt"), _hansards_links),
+    "europarl": Format(
+        "de", "en", ("test.de", "test.en", "de-en.ref.wa"), _europarl_links, is_partial=True
+    ),
+    "rwth": Format("de", "en", ("de", "en", "alignmentDeEn"), _rwth_links, "latin-1"),
+}
+"""The data sets with gold alignments that can be read from a folder."""
+
+
+def _match(pattern: str, text: str, number: int, file: Path, expected: str) -> tuple[str, ...]:
+    """The groups of a pattern; an error that names the line if the text is something else."""
+    match = re.fullmatch(pattern, text)
+    if match is None:
+        raise RationalesError(f"line {number} of {file} has {text!r}: expected `{expected}`")
+    return match.groups()
+
+
+def _pair(
+    source: list[str],
+    target: list[str],
+    links: list[tuple[Link, bool]],
+    form: Format,
+    number: int,
+    gold: Path,
+) -> AlignedPair:
+    """A pair with its links, which must be between its words."""
+    if not source or not target:
+        side = "target" if source else "source"
+        raise RationalesError(f"the {side} of sentence {number} in {gold.parent} is empty")
+    outside = {
+        (here, there)
+        for (here, there), _ in links
+        if not (0 <= here < len(source) and 0 <= there < len(target))
+    }
+    if outside and not form.is_partial:
+        raise RationalesError(
+            f"sentence {number} of {gold} links the words {min(outside)}, counted from 0, but it "
+            f"has {len(source)} source and {len(target)} target words"
+        )
+    sure = frozenset(link for link, is_sure in links if is_sure)
+    possible = frozenset(link for link, _ in links)
+    return AlignedPair(tuple(source), tuple(target), sure - outside, possible - outside)

@@ -1,9 +1,8 @@
-"""Tokenised words → text as people write it, and back: each word knows its characters.
+"""Tokenised words → ordinary text, with the characters of each word.
 
 The French of the Hansards is cut and expanded: "je ne ai pas parlé à le ministre de les Finances".
-A model that has learned from ordinary text should read "Je n'ai pas parlé au ministre des
-Finances". Two words that became one ("à le" → "au") have the same characters. Nothing is lost:
-``Detokenized.words`` expands the text again.
+A model that was trained on ordinary text should read "Je n'ai pas parlé au ministre des Finances".
+Two words that become one ("à le" → "au") have the same characters.
 """
 
 from __future__ import annotations
@@ -18,14 +17,13 @@ from rationales.metrics import Span
 
 Language = Literal["de", "en", "fr"]
 
-_CONTRACTED = {
+CONTRACTED = {
     ("à", "le"): "au",
     ("à", "les"): "aux",
     ("de", "le"): "du",
     ("de", "les"): "des",
 }
-_EXPANDED = {short: pair for pair, short in _CONTRACTED.items()}
-_ELIDED = {
+ELIDED = {
     word: f"{word[:-1]}'"
     for word in (
         *("ce", "de", "je", "le", "me", "ne", "que", "se", "te"),
@@ -33,7 +31,6 @@ _ELIDED = {
     )
 }
 # The corpus writes "le" for every "l'", and "se" for every "s'", even in "s'il".
-_WHOLE = {short: word for word, short in _ELIDED.items()}
 _VOWEL = re.compile(r"[aàâeéèêëiîïoôuùûœæ]|y$", re.IGNORECASE)
 _MUTE_H = re.compile(r"h(abi|eure|ésit|érit|ier|ist|iver|omm|on\.|onn|onor|or|ôpit|ôtel|um)", re.I)
 _NO_ELISION = re.compile(r"(onz|oui$)", re.IGNORECASE)
@@ -56,32 +53,12 @@ class Detokenized:
 
     text: str
     spans: tuple[Span, ...]
-    language: Language
-    capitalised: bool
-    """Whether the first letter was made a capital."""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The words that the text was made of."""
-        text = self.text
-        if self.capitalised:
-            text = text[:1].lower() + text[1:]
-        pieces = [text[start:end] for start, end in self.spans]
-        if self.language != "fr":
-            return tuple(pieces)
-        words: list[str] = []
-        for index, piece in enumerate(pieces):
-            if index and self.spans[index] == self.spans[index - 1]:
-                words[-1:] = _like(piece, _EXPANDED[piece.lower()])
-            else:
-                words += _like(piece, (_WHOLE.get(piece.lower(), piece),))
-        return tuple(words)
 
 
 def detokenize(words: Sequence[str], language: Language) -> Detokenized:
     """The words as a text that begins with a capital."""
     if not words or not all(words):
-        raise RationalesError("there is no text of no words, nor of an empty one")
+        raise RationalesError("cannot detokenize a sentence of no words or with an empty word")
     shown = _shortened(words) if language == "fr" else [(word, 1) for word in words]
     text, spans, quotes = "", list[Span](), 0
     before = ""
@@ -91,10 +68,9 @@ def detokenize(words: Sequence[str], language: Language) -> Detokenized:
         quotes += form == '"'
         spans += [(len(text), len(text) + len(form))] * count
         text += form
-        # What a hyphen joined, it has joined on both sides.
+        # A hyphen that is joined to the word before it is joined to the next one too.
         before = "joined-" if form == "-" and text.endswith(f"{before}-") and before else form
-    capital = _capital(text)
-    return Detokenized(capital, tuple(spans), language, capital != text)
+    return Detokenized(_capital(text), tuple(spans))
 
 
 def _shortened(words: Sequence[str]) -> list[tuple[str, int]]:
@@ -105,13 +81,13 @@ def _shortened(words: Sequence[str]) -> list[tuple[str, int]]:
         word, lower = words[index], words[index].lower()
         after, later = (words[index + n] if index + n < len(words) else "" for n in (1, 2))
         pair = (lower, after)
-        if pair in _CONTRACTED and not _elides(after, later, word) and not _is_verb(after, later):
-            forms.append((_like(word, (_CONTRACTED[pair],))[0], 2))
+        if pair in CONTRACTED and not _elides(after, later, word) and not _is_verb(after, later):
+            forms.append((_like(word, CONTRACTED[pair]), 2))
             index += 2
             continue
         before = words[index - 1] if index else ""
-        short = _ELIDED[lower] if _elides(word, after, before) else lower
-        forms.append((_like(word, (short,))[0] if short != lower else word, 1))
+        short = ELIDED[lower] if _elides(word, after, before) else lower
+        forms.append((_like(word, short) if short != lower else word, 1))
         index += 1
     return forms
 
@@ -119,7 +95,7 @@ def _shortened(words: Sequence[str]) -> list[tuple[str, int]]:
 def _elides(word: str, after: str, before: str) -> bool:
     """Whether a word loses its last vowel before the next one: "le ami" → "l'ami"."""
     lower = word.lower()
-    if lower not in _ELIDED or before == "-":  # "est-ce à dire", "puis-je intervenir"
+    if lower not in ELIDED or before == "-":  # "est-ce à dire", "puis-je intervenir"
         return False
     if lower == "quelque":
         return after.lower() in ("un", "une")
@@ -145,13 +121,12 @@ def _is_apart(before: str, form: str, after: str, language: Language, quotes: in
     return True
 
 
-def _like(given: str, words: tuple[str, ...]) -> list[str]:
-    """Words with a first letter as large as that of another one."""
-    first, *others = words
-    return [_capital(first) if given[:1].isupper() else first, *others]
+def _like(given: str, word: str) -> str:
+    """The word, with a capital if the given one has it."""
+    return _capital(word) if given[:1].isupper() else word
 
 
 def _capital(text: str) -> str:
-    """The text with a capital in front; as it is if there is no one letter for that ("ß")."""
+    """The text with a capital in front; unchanged if its letter has no capital of its own ("ß")."""
     capital = text[:1].upper()
     return capital + text[1:] if capital.lower() == text[:1] else text

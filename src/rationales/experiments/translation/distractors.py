@@ -4,7 +4,7 @@
                        ─► two at random put together, S₁S₂ → T₁T₂
                        ─► rationales of all tokens of T₁T₂, by every method
 
-T₁ comes from S₁ alone and T₂ from S₂ alone: whatever of the other pair is in a rationale is a
+T₁ comes from S₁ alone and T₂ from S₂ alone. Each token of the other pair in a rationale is a
 *crossover*.
 """
 
@@ -14,29 +14,26 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from rationales.bitext import decoder_start, encode_source
-from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.experiments import tables
-from rationales.experiments.finding import KEY, Task, find_rationales
 from rationales.experiments.methods import Compared
 from rationales.experiments.run import Run, open_run, subject_of
-from rationales.experiments.translation import sentences as sharing
-from rationales.experiments.translation.pairs import PAIRS
-from rationales.experiments.translation.sentences import Sentence
-from rationales.experiments.translation_record import held_out
-from rationales.explainer import Explainer
+from rationales.experiments.translation import sentences
+from rationales.experiments.translation.alignments_data import IWSLT14, read_iwslt14
+from rationales.experiments.translation.detokenization import detokenize
+from rationales.experiments.translation.pairs import PAIRS, held_out
+from rationales.experiments.translation.sentences import Rationales
 from rationales.metrics import Seam, Total, crossovers
 from rationales.options import Options
-from rationales.render import figures
-from rationales.runs import Lines, Progress
+from rationales.runs import Progress
 from rationales.translator import Translator
 
 DATA = (PAIRS,)
 CONCATENATED = 500
-"""Pairs of sentences in the paper, and here, if nobody asks for fewer."""
+"""Pairs of sentences, as in the paper."""
 _AT_ONCE = 64
 """Sentences that are translated side by side."""
 
@@ -65,71 +62,69 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Settings(sharing.Settings):
-    """What makes a run the run it is; ``limit`` is one on the pairs."""
+class Settings(sentences.Settings):
+    """The settings of a run; ``limit`` is one on the pairs."""
 
+    formats: ClassVar[Mapping[str, str | None]] = {"tatoeba": PAIRS, "iwslt14": None}
+
+    format: Literal["tatoeba", "iwslt14"] = "tatoeba"
+    """Where the sentences come from: tatoeba (French, held out from training), or iwslt14 (German,
+    the test.de that fairseq's script prepares, in the folder of --data)."""
     pairs: int = CONCATENATED
+    """Pairs of sentences that are put together."""
 
 
 @dataclass(frozen=True)
-class Concatenated:
+class Concatenated(sentences.Sentence):
     """Two sentences put together, and where they meet."""
 
-    sentence: Sentence
     seam: Seam
 
 
 def run(
     out: str | Path,
-    explainer: Explainer,
+    explainer: Translator,
     settings: Settings | None = None,
     *,
+    folder: str | Path | None = None,
     overwrite: bool,
     progress: Progress,
 ) -> dict[str, Any]:
-    """The results of the experiment, which are then in the folder with their tables and figure."""
+    """The results of the experiment, which are then in the folder with their tables and figures.
+
+    The sentences are those of ``folder``, or of RATIONALES_DATA, in the format of the settings.
+    """
     settings = settings or Settings()
-    translator = sharing.as_translator(explainer)
-    subject = subject_of(explainer, DATA)
+    home, compared = settings.home(folder), settings.compared
+    file = home / (IWSLT14 if settings.format == "iwslt14" else Path(PAIRS).name)
+    subject = subject_of(explainer, DATA if folder is None else [file])
     with open_run("distractors", out, settings, subject, overwrite=overwrite) as opened:
-        pairs = concatenate(translator, settings, opened, progress)
-        examples = [pair.sentence for pair in pairs]
-        predicted = sharing.predicted_targets(opened, translator, examples, progress)
-        lines = opened.lines(KEY)
-        tasks = [Task(translator, method) for method in settings.compared]
-        contexts = sharing.all_contexts(examples)
-        find_rationales(tasks, contexts, lines, progress, sharing.AT_ONCE)
-        results = opened.known | {
-            "pairs": len(pairs),
-            "targets": len(contexts),
-            "predicted": sum(map(sum, predicted.values())),
-            "tables": tabulate(pairs, predicted, lines, settings),
-        }
-        opened.finish(results, report(results))
-        progress("drawing", 0, None, "")
-        for name, table in zip(
-            ("distractors", "distractors-predicted"), results["tables"][:2], strict=True
-        ):
-            opened.draw(name, figures.bars(table, _NUMBERS))
-    return results
+        progress("reading", 0, None, "")
+        if settings.format == "iwslt14":
+            texts = [detokenize(words, "de").text for words in read_iwslt14(home)]
+        else:
+            texts = [pair.french for pair in held_out(explainer, file)]
+        pairs = concatenate(explainer, texts, settings, opened, progress)
+        found = sentences.find_all(opened, explainer, pairs, compared, progress)
+        more = {"pairs": len(pairs), "tables": tabulate(found, settings)}
+        return sentences.finish(opened, found, more, report, _NUMBERS, progress)
 
 
 def concatenate(
-    translator: Translator, settings: Settings, opened: Run, progress: Progress
+    translator: Translator, texts: Sequence[str], settings: Settings, run: Run, progress: Progress
 ) -> list[Concatenated]:
-    """Held-out sentences with the model's translations, two and two at random."""
-    tokenizer = translator.tokenizer
-    progress("reading", 0, None, "")
-    held = dict.fromkeys(pair.french for pair in held_out(translator, data_file(PAIRS)))
-    order = random.Random(settings.seed).sample(list(held), len(held))
+    """Sentences with the model's translations, two and two at random."""
+    distinct = list(dict.fromkeys(texts))
+    order = random.Random(settings.seed).sample(distinct, len(distinct))
     wanted = 2 * min(settings.pairs, settings.limit or settings.pairs)
-    start = decoder_start(translator.model, tokenizer, None)
-    known = opened.lines(("sentence",), "translations")
+    start = decoder_start(translator.model, translator.tokenizer, None)
+    known = run.lines(("sentence",), "translations")
     chosen: list[tuple[list[int], frozenset[int], list[int]]] = []
     for begin in range(0, len(order), _AT_ONCE):
         if len(chosen) >= wanted:
             break
-        encoded = [encode_source(tokenizer, s, Options()) for s in order[begin : begin + _AT_ONCE]]
+        some = order[begin : begin + _AT_ONCE]
+        encoded = [encode_source(translator.tokenizer, text, Options()) for text in some]
         numbers = range(begin, begin + len(encoded))
         if new := [n for n in numbers if (n,) not in known]:
             progress("translating", len(chosen), wanted, "")
@@ -137,12 +132,12 @@ def concatenate(
             for number, ids in zip(new, said, strict=True):
                 known.add({"sentence": number, "ids": ids})
         for number, (ids, pinned) in zip(numbers, encoded, strict=True):
-            if translation := known[(number,)]["ids"]:  # to some, a model has nothing to say
+            if translation := known[(number,)]["ids"]:  # a model may end at once
                 chosen.append((ids, pinned, translation))
     if len(chosen) < 2:
         raise RationalesError(
-            f"the model has a translation for {len(chosen)} of {len(order)} held-out sentences, "
-            "and two are the least: take another model"
+            f"the model translates {len(chosen)} of {len(order)} sentences, but the experiment "
+            "needs at least 2: take another model"
         )
     chosen = chosen[: min(wanted, len(chosen) // 2 * 2)]
     return [
@@ -163,86 +158,59 @@ def join(
     meet = max(place for place in range(len(source)) if place not in pinned) + 1
     whole = [*source[:meet], *own, *source[meet:]]
     moved = frozenset(place if place < meet else place + len(own) for place in pinned)
-    found = sharing.put_together(translator, id, whole, moved, [*translation, *continuation])
-    return Concatenated(found, Seam(meet, found.source, found.start + len(translation)))
+    found = sentences.join_ids(translator, id, whole, moved, [*translation, *continuation])
+    seam = Seam(meet, found.source, found.start + len(translation))
+    return Concatenated(**vars(found), seam=seam)
 
 
-def tabulate(
-    pairs: Sequence[Concatenated],
-    predicted: Mapping[str, Sequence[bool]],
-    lines: Lines,
-    settings: Settings,
-) -> list[dict[str, Any]]:
+def tabulate(found: Rationales[Concatenated], settings: Settings) -> list[dict[str, Any]]:
     """The tables: of all targets, of those that are still predicted, of those that are not."""
-    seams = {pair.sentence.id: pair.seam for pair in pairs}
 
-    def measure(sentence: Sentence, method: Compared, targets: Sequence[int]) -> dict[str, Total]:
-        return measured(sentence, seams[sentence.id], method, targets, lines)
+    def those(predicted: bool, pair: Concatenated) -> list[int]:
+        return [t for t, said in found.is_predicted(pair).items() if said == predicted]
 
-    examples = [pair.sentence for pair in pairs]
-    made = sharing.Measured(examples, lines, measure)
-    tables_of: list[dict[str, Any]] = []
-    for title, belongs in (
-        ("All targets", (True, False)),
-        ("Targets that the concatenation still predicts", (True,)),
-        ("Targets that it no longer predicts", (False,)),
-    ):
-        wanted = {
-            each.id: [
-                t for t, p in zip(each.targets, predicted[each.id], strict=True) if p in belongs
-            ]
-            for each in examples
-        }
-        table = made.table(title, COLUMNS, settings, PAPER, wanted)
-        tables_of.append(tables.like(table, tables_of[0]) if tables_of else table)
-    return tables_of
+    parts = {
+        "All targets": lambda pair: pair.targets,
+        "Targets that the concatenation still predicts": lambda pair: those(True, pair),
+        "Targets that it no longer predicts": lambda pair: those(False, pair),
+    }
+    return found.tables(COLUMNS, settings, PAPER, measured, parts)
 
 
 def measured(
-    sentence: Sentence, seam: Seam, method: Compared, targets: Sequence[int], lines: Lines
+    found: Rationales[Concatenated], pair: Concatenated, method: Compared, targets: Sequence[int]
 ) -> dict[str, Total]:
-    """The rationales of some targets of a pair in numbers.
+    """The numbers of a pair by a method, over some of its targets.
 
-    What nobody chooses does not count: special tokens, and the token before the target.
+    Tokens that every rationale has do not count: special tokens, and the one before the target.
     """
-    found, sizes, enough = [], [], []
-    for target, context, line in sharing.each_line(sentence, method, targets, lines):
-        kept = sharing.kept(line, context)
-        sizes.append(len(kept))
-        enough.append(line["sufficient"])
-        found.append(crossovers({*kept} - {*context.required}, target, seam))
-    sources = [one.source for one in found]
-    others = [one.target for one in found if one.target is not None]
+    each = list(found.each(pair, method, targets))
+    crossed = [crossovers({*e.kept} - {*e.context.required}, e.target, pair.seam) for e in each]
+    sources = [one.source for one in crossed]
+    others = [one.target for one in crossed if one.target is not None]
     return {
         "mean_source": Total.of(sources),
         "mean_target": Total.of(others),
         "rate_source": Total.of(count > 0 for count in sources),
         "rate_target": Total.of(count > 0 for count in others),
-        "length": Total.of(sizes),
-        "sufficient": Total.of(enough),
+        "length": Total.of(len(e.kept) for e in each),
+        "sufficient": Total.of(e.sufficient for e in each),
     }
 
 
 def report(results: Mapping[str, Any]) -> str:
-    """The tables in Markdown, with what they mean."""
+    """The tables in Markdown, with notes on what they mean."""
     settings = results["settings"]
-    body = "\n\n".join(sharing.markdown(table) for table in results["tables"])
-    return f"""# Translation with distractors
-
-`rationales experiment distractors --seed {settings["seed"]} --out DIR` · {settings["model"]}
-
-{body}
-
-- {results["pairs"]} pairs of held-out sentences{
-        f" (limit {settings['limit']})" if settings["limit"] else ""
-    }, each with the model's own translation by raw argmax,
+    drawn = "held-out sentences" if settings["format"] == "tatoeba" else "test sentences (IWSLT14)"
+    limit = f" (limit {settings['limit']})" if settings["limit"] else ""
+    notes = f"""\
+- {results["pairs"]} pairs of {drawn}{limit}, each with the model's own translation by raw argmax,
   are put together: S₁S₂ → T₁T₂, end tokens in between dropped. Of the {results["targets"]:,} tokens
   of T₁T₂, the model predicts {results["predicted"]:,} from the whole context; the others have a
   table of their own.
 - A rationale for T₁ crosses over with every token of S₂ that it holds, one for T₂ with those of S₁
   (source) and of T₁ (target; T₁ itself can have none, so these columns are about T₂ alone). Special
-  tokens do not count, nor does the token before the target, which nobody chooses.
-- Length: tokens of the rationale on both sides, the one before the target included.
-{sharing.notes(settings)}
-- Paper: a model of 40M parameters for German–English (IWSLT14), 500 pairs.
-"""
+  tokens do not count, nor does the token before the target, which every rationale has.
+- Length: tokens of the rationale on both sides, the one before the target included."""
+    paper = "a model of 40M parameters for German–English (IWSLT14), 500 pairs."
+    return sentences.markdown(results, "Translation with distractors", notes, paper)

@@ -1,24 +1,31 @@
-"""Sentence pairs, and a split of them in which neither side leaks.
+"""Sentence pairs, a split of them in which neither side leaks, and what a model has held out.
 
 Tatoeba has many translations of one sentence, and many sentences with one translation. Pairs that
 share a sentence of either language belong together, and so do the pairs that share one with those:
 the connected components of a graph. A component is held out as a whole, or not at all.
+
+A model that ``recipes/fr_en.py`` trained has a record beside its weights. It tells the split.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from rationales.data import data_file
+from rationales.data import data_file, sha256
 from rationales.errors import RationalesError, first_line
+from rationales.explainer import Explainer
 
 PAIRS = "tatoeba-fr-en/en-fr.tsv"
 HELD_OUT = 2_000
-"""Pairs for the validation, and as many for the test."""
+"""Pairs for validation, and as many for the test."""
+RECORD = "training.json"
+"""The record of a training, beside the weights."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +38,55 @@ class Pair:
 
 @dataclass(frozen=True)
 class Split:
-    """What is learned from, what is looked at on the way, and what is measured in the end."""
+    """The pairs of each part."""
 
     train: tuple[Pair, ...]
     validation: tuple[Pair, ...]
     test: tuple[Pair, ...]
 
 
-def read_pairs(path: str | Path | None = None) -> tuple[Pair, ...]:
-    """The pairs of a file of lines, English TAB French, in its order; Tatoeba's if none is given.
+def held_out(explainer: Explainer, file: Path) -> tuple[Pair, ...]:
+    """The test pairs of the split that a translation model was trained with.
 
-    No-break and thin spaces become plain ones, which is how people type.
+    A model without a record gets the default split: it may have seen these pairs.
+    """
+    # The folder of the weights, not the model's name: any folder can be called fr-en.
+    folder = explainer.folder
+    seed, size = 0, HELD_OUT
+    if folder is not None and (folder / RECORD).is_file():
+        seed, size = split_of(read_record(folder, file))
+    return split(read_pairs(file), seed, size).test
+
+
+def read_record(folder: Path, file: Path) -> dict[str, Any]:
+    """The record of a model that was trained on the pairs of this file; an error for any other."""
+    try:
+        record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        split_of(record)
+        digest = record["data"]["sha256"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RationalesError(
+            f"{folder} has no {RECORD} of a trained model: give a folder that recipes/fr_en.py made"
+        ) from error
+    if digest != sha256(file):
+        raise RationalesError(
+            f"{folder} was trained on other pairs than {file}, and held-out pairs would leak: "
+            "give the file of its training"
+        )
+    return record
+
+
+def split_of(record: dict[str, Any]) -> tuple[int, int]:
+    """The seed of a model's split, and the number of its test pairs."""
+    while "trained" in record:  # a fine-tuned model has the split of the model it started from
+        record = record["trained"]
+    return int(record["settings"]["seed"]), int(record["settings"]["held_out"])
+
+
+def read_pairs(path: str | Path | None = None) -> tuple[Pair, ...]:
+    """The pairs of a file of lines, English TAB French, in its order; by default Tatoeba's.
+
+    No-break and thin spaces become plain ones, as they are typed.
     """
     file = Path(path).expanduser() if path is not None else data_file(PAIRS)
     try:
@@ -62,64 +107,67 @@ def read_pairs(path: str | Path | None = None) -> tuple[Pair, ...]:
 
 
 def plain(text: str) -> str:
-    """The text with plain single spaces and without characters that nobody sees."""
+    """The text with plain single spaces and without invisible characters."""
     seen = "".join(c for c in text if unicodedata.category(c) != "Cf")  # soft hyphens and such
     return " ".join(seen.split())
 
 
 def split(pairs: Sequence[Pair], seed: int = 0, held_out: int = HELD_OUT) -> Split:
-    """A random split with so many pairs for the validation and as many for the test.
+    """A random split with ``held_out`` pairs for validation and as many for the test.
 
-    Components are gone through in a random order, and held out while there is room for all of one:
-    each is as likely to be held out as any other, and so is each pair.
+    Components come in a random order. Each is held out if all of it still fits: every component,
+    and so every pair, is equally likely to be held out.
     """
-    whole = sorted(set(components(pairs)))
+    whole = components(pairs)
     random.Random(f"{seed}/split").shuffle(whole)
-    home: list[str | None] = [None] * len(pairs)
+    part_of: list[str | None] = [None] * len(pairs)
     room = {"validation": held_out, "test": held_out}
     for together in whole:
         part = next((name for name, left in room.items() if len(together) <= left), None)
         if part is not None:
             room[part] -= len(together)
             for member in together:
-                home[member] = part
+                part_of[member] = part
         if not any(room.values()):
             break
     if any(room.values()):
         raise RationalesError(
-            f"{len(pairs)} pairs are too few, or belong together too much, to hold out "
-            f"2 × {held_out}: hold out fewer"
+            f"cannot hold out 2 × {held_out} of {len(pairs)} pairs, where pairs that share a "
+            "sentence stay together: hold out fewer, or give more pairs"
         )
 
-    def part_of(name: str | None) -> tuple[Pair, ...]:
-        return tuple(pair for pair, where in zip(pairs, home, strict=True) if where == name)
+    def pairs_of(name: str | None) -> tuple[Pair, ...]:
+        return tuple(pair for pair, part in zip(pairs, part_of, strict=True) if part == name)
 
-    return Split(part_of(None), part_of("validation"), part_of("test"))
+    return Split(pairs_of(None), pairs_of("validation"), pairs_of("test"))
 
 
 def components(pairs: Sequence[Pair]) -> list[tuple[int, ...]]:
-    """For each pair, all the pairs that it shares a sentence with, directly or by way of others."""
-    parents = list(range(len(pairs)))
+    """Indices of pairs that belong together, by the first of each component."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
 
-    def root(index: int) -> int:
-        while parents[index] != index:
-            parents[index] = parents[parents[index]]  # halves the path for the next time
-            index = parents[index]
-        return index
-
-    first_with: dict[tuple[str, str], int] = {}
-    for index, pair in enumerate(pairs):
-        for key in (("fr", _letters(pair.french)), ("en", _letters(pair.english))):
-            one, other = root(index), root(first_with.setdefault(key, index))
-            parents[max(one, other)] = min(one, other)
-    found: dict[int, list[int]] = {}
-    for index in range(len(pairs)):
-        found.setdefault(root(index), []).append(index)
-    whole = {at: tuple(indices) for at, indices in found.items()}
-    return [whole[root(index)] for index in range(len(pairs))]
+    # Sentences are the nodes of the graph, and pairs are its edges.
+    nodes: dict[tuple[str, str], int] = {}
+    ends = [
+        [
+            nodes.setdefault((side, _letters(getattr(pair, side))), len(nodes))
+            for side in ("french", "english")
+        ]
+        for pair in pairs
+    ]
+    if not ends:
+        return []
+    edges = [True] * len(ends), tuple(zip(*ends, strict=True))
+    graph = coo_array(edges, shape=(len(nodes), len(nodes)))
+    _, component = connected_components(graph, directed=False)
+    members: dict[int, list[int]] = {}
+    for index, (french, _) in enumerate(ends):
+        members.setdefault(int(component[french]), []).append(index)
+    return [tuple(indices) for indices in members.values()]
 
 
 def _letters(sentence: str) -> str:
-    """What makes a sentence the same one: its letters and digits, but not case or punctuation."""
+    """The letters and digits of a sentence: two with the same ones are the same sentence."""
     folded = unicodedata.normalize("NFKC", sentence).casefold()
     return "".join(c if c.isalnum() else " " for c in folded).strip() or sentence

@@ -1,9 +1,9 @@
-"""Sentences and their translations, each token of which is a target: what two experiments share.
+"""Sentences and their translations: the part that both translation experiments share.
 
-sentence ─► a context for each target ─► predicted from the whole? ─► rationales ─► numbers
+sentence ─► a context for each target ─► predicted from the whole? ─► rationales ─► table
 
-A table's example is a sentence, and its numbers are totals over targets: these depend on each
-other, and are resampled together.
+Every token of a translation is a target. An example of a table is a sentence, and its numbers are
+totals over its targets: these depend on each other, and are resampled together.
 """
 
 from __future__ import annotations
@@ -11,25 +11,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from rationales.bitext import decoder_start, encode_source, translation_ids
 from rationales.context import Context, seq2seq_context
+from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.experiments import methods, tables
-from rationales.experiments.finding import predictions
+from rationales.experiments.finding import (
+    KEY,
+    SOURCE,
+    Task,
+    example_lines,
+    find_rationales,
+    predictions,
+)
 from rationales.experiments.methods import OF_TRANSLATIONS, Compared
 from rationales.experiments.run import Run
-from rationales.explainer import Explainer
 from rationales.metrics import Total
 from rationales.options import Options
+from rationales.render import figures
 from rationales.runs import Line, Lines, Progress
 from rationales.translator import Translator
 
 AT_ONCE = 256
 """Targets that share forward passes: those of some sentences."""
 IG_STEPS = 50
-"""Of integrated gradients, as in the paper's translation experiments."""
+"""Steps of integrated gradients in the paper's translation experiments."""
 
 Paper = Mapping[str, Mapping[str, float | str]]
 
@@ -38,27 +47,40 @@ Paper = Mapping[str, Mapping[str, float | str]]
 class Settings(methods.Settings):
     """The settings of a comparison on translations."""
 
-    known = OF_TRANSLATIONS
+    known: ClassVar[Sequence[str]] = OF_TRANSLATIONS
+    formats: ClassVar[Mapping[str, str | None]] = {}
+    """Each format of data, and the file in RATIONALES_DATA that is read without ``--data``."""
+
     ig_steps: int = IG_STEPS
-    """Steps of integrated gradients."""
     max_size: int | None = 20
-    """Rationales of at most N tokens; 0: no limit. One that is not sufficient then counts as the
-    whole context."""
+    format: str = ""
+    """The format of the data."""
+
+    def home(self, folder: str | Path | None) -> Path:
+        """The folder of the data: the given one, or that of the format in RATIONALES_DATA."""
+        if folder is not None:
+            return Path(folder).expanduser()
+        if (file := self.formats.get(self.format)) is None:
+            raise RationalesError(
+                f"the format {self.format} needs the folder of its files: give --data DIR"
+            )
+        return data_file(file).parent
 
 
 @dataclass(frozen=True)
 class Sentence:
     """A source and a translation of it, in one index space; all tokens of the latter are targets.
 
-    ``ids`` are those of the source, of what the decoder starts with, and of the translation.
+    ``ids`` are those of the source, of the tokens that the decoder starts with, and of the
+    translation.
     """
 
     id: str
     ids: tuple[int, ...]
     source: int
-    """How many tokens the source has."""
+    """The number of source tokens."""
     start: int
-    """Where the translation begins."""
+    """The index of the first target."""
     pinned: frozenset[int]
 
     @property
@@ -75,28 +97,18 @@ class Sentence:
         }
 
     def name(self, target: int) -> str:
-        """What the lines of a target are found by."""
+        """The name of a target, by which its lines are found."""
         return f"{self.id}/{target}"
-
-
-def as_translator(explainer: Explainer) -> Translator:
-    """The explainer, which must be one that translates."""
-    if not isinstance(explainer, Translator) or explainer.model is None:
-        raise RationalesError(
-            f"{explainer.name} does not translate: this experiment takes an encoder–decoder"
-        )
-    return explainer
 
 
 def encode_sentence(translator: Translator, id: str, source: str, target: str) -> Sentence:
     """The sentence of two texts."""
     ids, pinned = encode_source(translator.tokenizer, source, Options())
-    return put_together(
-        translator, id, ids, pinned, translation_ids(translator.tokenizer, target, Options())
-    )
+    translation = translation_ids(translator.tokenizer, target, Options())
+    return join_ids(translator, id, ids, pinned, translation)
 
 
-def put_together(
+def join_ids(
     translator: Translator,
     id: str,
     source: Sequence[int],
@@ -108,94 +120,150 @@ def put_together(
     translator.check_length(f"source of sentence {id}", len(source))
     translator.check_length(f"translation of sentence {id}", len(start) + len(translation) - 1)
     begins = len(source) + len(start)
-    return Sentence(
-        id,
-        (*source, *start, *translation),
-        len(source),
-        begins,
-        pinned | frozenset(range(len(source), begins)),
-    )
+    always = pinned | frozenset(range(len(source), begins))
+    return Sentence(id, (*source, *start, *translation), len(source), begins, always)
 
 
-def all_contexts(sentences: Sequence[Sentence]) -> dict[str, Context]:
-    """The contexts of all targets, sentence by sentence."""
-    return {name: context for each in sentences for name, context in each.contexts.items()}
+S = TypeVar("S", bound=Sentence)
 
 
-def predicted_targets(
-    run: Run, explainer: Explainer, sentences: Sequence[Sentence], progress: Progress
-) -> dict[str, list[bool]]:
-    """Of each sentence, which targets the model predicts from their whole contexts."""
-    known = run.lines(("example",), "examples")
-    for number, each in enumerate(sentences):
-        if (each.id,) not in known:
-            progress("predicting targets", number, len(sentences), "")
-            said = predictions(explainer, each.contexts)
-            known.add({"example": each.id, "predicted": list(said.values())})
-    return {each.id: known[(each.id,)]["predicted"] for each in sentences}
+class Found(NamedTuple):
+    """The rationale of one target by one method."""
 
-
-def kept(line: Line, context: Context) -> tuple[int, ...]:
-    """What a rationale keeps; one that is not sufficient counts as the whole context."""
-    return tuple(line["indices"]) if line["sufficient"] else context.everything
-
-
-Measure = Callable[[Sentence, Compared, Sequence[int]], Mapping[str, Total]]
-"""The numbers of a sentence by a method, over these targets of it."""
+    target: int
+    context: Context
+    kept: tuple[int, ...]
+    """Its indices; all of the context if the rationale is not sufficient."""
+    sufficient: bool
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What there is to be tabulated: sentences, the lines of their targets, how these are read."""
+class Rationales(Generic[S]):
+    """The rationales of a run's sentences, and which targets the model predicts."""
 
-    sentences: Sequence[Sentence]
+    sentences: Sequence[S]
+    predicted: Mapping[str, Sequence[bool]]
+    """For each sentence, whether each target is predicted from its whole context."""
     lines: Lines
-    measure: Measure
 
-    def table(
+    def is_predicted(self, sentence: S) -> dict[int, bool]:
+        """Whether the model predicts each target of a sentence."""
+        return dict(zip(sentence.targets, self.predicted[sentence.id], strict=True))
+
+    def each(self, sentence: S, method: Compared, targets: Sequence[int]) -> Iterator[Found]:
+        """The rationales of these targets by a method."""
+        for target in targets:
+            name = sentence.name(target)
+            context, line = sentence.contexts[name], self.lines[_key(name, method)]
+            kept = tuple(line["indices"]) if line["sufficient"] else context.everything
+            yield Found(target, context, kept, line["sufficient"])
+
+    def first_source(self, sentence: S, method: Compared, target: int) -> int | None:
+        """The first source token that a method adds; None for one without an order of its own."""
+        key = _key(sentence.name(target), method, SOURCE)
+        if key not in self.lines:
+            return None
+        indices: list[int] = self.lines[key]["indices"]
+        return next(index for index in indices if index < sentence.source)
+
+    def tables(
         self,
-        title: str,
         columns: Sequence[tables.Column],
         settings: Settings,
         paper: Paper,
-        wanted: Mapping[str, Sequence[int]],
-    ) -> dict[str, Any]:
-        """The table over these targets of each sentence; a sentence that has none is left out."""
-        compared = settings.compared
-        found: dict[str, list[Mapping[str, float | Total]]] = {}
-        # In the order of the sentences, whatever that of the lines: intervals depend on it.
-        for each in self.sentences:
-            targets = wanted[each.id]
-            for method in compared:
-                if targets and all(self._line(each, t, method) for t in targets):
-                    of_method = found.setdefault(method.name, [])
-                    of_method.append(self.measure(each, method, targets))
-        table = tables.table(title, columns, found, compared, paper, settings.seed)
-        return table | {"targets": sum(map(len, wanted.values()))}
+        measure: Callable[[Rationales[S], S, Compared, Sequence[int]], Mapping[str, Total]],
+        parts: Mapping[str, Callable[[S], Sequence[int]]],
+    ) -> list[dict[str, Any]]:
+        """A table for each title of ``parts``, over the targets that its function chooses.
 
-    def _line(self, sentence: Sentence, target: int, method: Compared) -> bool:
-        return (sentence.name(target), False, method.name, None) in self.lines
-
-
-def each_line(
-    sentence: Sentence, method: Compared, targets: Sequence[int], lines: Lines
-) -> Iterator[tuple[int, Context, Line]]:
-    """Each target with its context, and the line of its rationale by a method."""
-    for target in targets:
-        name = sentence.name(target)
-        yield target, sentence.contexts[name], lines[name, False, method.name, None]
+        A sentence without such targets is left out. All tables show the same form of each method.
+        """
+        made: list[dict[str, Any]] = []
+        for title, choose in parts.items():
+            chosen = [(each, targets) for each in self.sentences if (targets := choose(each))]
+            measured = {
+                method.name: [measure(self, each, method, targets) for each, targets in chosen]
+                for method in settings.compared
+            }
+            table = tables.table(title, columns, measured, settings.compared, paper, settings.seed)
+            table["targets"] = sum(len(targets) for _, targets in chosen)
+            made.append(tables.like(table, made[0]) if made else table)
+        return made
 
 
-def markdown(table: dict[str, Any]) -> str:
-    """The table in Markdown, with the number of its targets."""
-    return f"{tables.markdown(table)}\n\n{table['targets']:,} targets."
+def _key(name: str, method: Compared, added: str | None = None) -> tuple[Any, ...]:
+    """The key of a target's line by a method."""
+    return name, False, method.name, added
 
 
-def notes(settings: Mapping[str, Any]) -> str:
-    """What holds for every table about translations, as lines of a list."""
-    size = settings["max_size"]
+def find_all(
+    run: Run,
+    translator: Translator,
+    sentences: Sequence[S],
+    methods: Sequence[Compared],
+    progress: Progress,
+    *,
+    first_source: bool = False,
+) -> Rationales[S]:
+    """The rationales of all targets by all methods, from the folder or found now.
+
+    With ``first_source``, also the source token that each method would add first.
+    """
+
+    def about(each: Sentence) -> Line:
+        return {"predicted": list(predictions(translator, each.contexts).values())}
+
+    known = list(example_lines(run, sentences, about, "predicting targets", progress))
+    tasks = [Task(translator, method) for method in methods]
+    if first_source:  # a method that starts from another one's rationales has no order of its own
+        tasks += [Task(translator, m, added=SOURCE) for m in methods if m.after is None]
+    contexts = {name: context for each in sentences for name, context in each.contexts.items()}
+    lines = run.lines(KEY)
+    find_rationales(tasks, contexts, lines, progress, AT_ONCE)
+    predicted = {line["example"]: line["predicted"] for line in known}
+    return Rationales(sentences, predicted, lines)
+
+
+def finish(
+    run: Run,
+    found: Rationales[S],
+    more: Mapping[str, Any],
+    report: Callable[[Mapping[str, Any]], str],
+    columns: Sequence[str],
+    progress: Progress,
+) -> dict[str, Any]:
+    """The results, now in the folder with their report and a figure of each of the first tables.
+
+    ``more`` are the experiment's own results, its tables among them.
+    """
+    results = run.known | {
+        "targets": sum(len(each.targets) for each in found.sentences),
+        "predicted": sum(map(sum, found.predicted.values())),
+        **more,
+    }
+    run.finish(results, report(results))
+    progress("drawing", 0, None, "")
+    name = results["experiment"]
+    for figure, table in zip((name, f"{name}-predicted"), results["tables"], strict=False):
+        run.draw(figure, figures.bars(table, columns))
+    return results
+
+
+def markdown(results: Mapping[str, Any], title: str, notes: str, paper: str) -> str:
+    """The tables of a run in Markdown, with notes on them and on the paper's numbers."""
+    body = "\n\n".join(
+        f"{tables.markdown(table)}\n\n{table['targets']:,} targets." for table in results["tables"]
+    )
+    size = results["settings"]["max_size"]
     end = f" No search goes beyond {size} tokens." if size else ""
-    return f"""- A rationale that is not sufficient counts as the whole context, in everything.{end}
+    return f"""{tables.heading(title, results)}
+
+{body}
+
+{notes}
+- A rationale that is not sufficient counts as the whole context, in everything.{end}
 - Means over targets with 95 % bootstrap intervals, for which whole sentences are resampled; the
   best in bold. Of signed and absolute importances the one with the shorter rationales is shown;
-  both are in `results.json`."""
+  both are in `results.json`.
+- Paper: {paper}
+"""
