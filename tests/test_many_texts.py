@@ -39,10 +39,10 @@ class Reluctant:
 
     def __init__(self, poison: int | None = None) -> None:
         self.poison = poison
-        self.asked = 0
+        self.scored = 0
 
     def score(self, queries: Sequence[Query]) -> list[Score]:
-        self.asked += len(queries)
+        self.scored += len(queries)
         if any(self.poison in context.ids for context, _ in queries):
             raise RationalesError("the model's probabilities are NaN")
         return [Score(-1.0, 0) for _ in queries]
@@ -119,7 +119,8 @@ def test_the_errors_of_a_ranker_are_those_of_its_text(tiny_explainer, monkeypatc
             ]
 
     monkeypatch.setattr(
-        "rationales.ranking.make_ranker", lambda *given, **more: Failing(make(*given, **more))
+        "rationales.ranking.importances.make_ranker",
+        lambda *given, **more: Failing(make(*given, **more)),
     )
     options = Options(target="last", method="nearest-first")
     texts = ["the dog", "the law of the land is the law", "the fox"]
@@ -184,7 +185,7 @@ GOOD = b'{"text": "the dog sat", "id": "good", "target": "last"}'
 
 def failure_schema() -> dict:
     schema = json.loads(resources.files("rationales").joinpath("schema.json").read_text())
-    return {"$ref": "#/$defs/failure", "$defs": schema["$defs"]}
+    return {"$ref": "#/$defs/Failure", "$defs": schema["$defs"]}
 
 
 def test_every_line_gets_an_answer_in_order(run, tmp_path):

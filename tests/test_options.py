@@ -8,18 +8,17 @@ import pickle
 import subprocess
 import sys
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rationales
 from rationales import METHODS, Options, RationalesError, Score, TableScorer, explainer, rationalize
-from rationales.cli.arguments import Question
+from rationales.cli.arguments import Question, option_group
 from rationales.context import causal_context
 from rationales.errors import OptionError
-from rationales.options import DEFAULTS, READ_BY, check_input
+from rationales.options import DEFAULTS, READ_BY, OptionKeywords, check_input
 from rationales.ranking import make_ranker
 
 from tiny_models import build_translator
@@ -175,9 +174,8 @@ def test_what_shapes_a_rationale_is_recorded():
 
 
 def test_steps_of_integrated_gradients_are_those_of_the_kind_of_model(tiny_explainer):
-    options = Options(method="integrated-gradients")
-    assert tiny_explainer._ranker(options).steps == 100
-    assert tiny_explainer._ranker(options.change(ig_steps=7)).steps == 7
+    assert make_ranker("integrated-gradients", tiny_explainer.model).steps == 100
+    assert make_ranker("integrated-gradients", tiny_explainer.model, ig_steps=7).steps == 7
     translator = build_translator("marian", vocab_size=100)
     assert make_ranker("integrated-gradients", translator).steps == 50
 
@@ -399,12 +397,16 @@ def test_the_default_adapter_and_none_are_no_folders(run):
 
 def test_python_has_the_names_of_the_command_line():
     """Every flag about a text or a search is a field of Options, with the same name."""
-    from rationales.cli import explain, translate
-    from rationales.cli.arguments import Searching
+    names = {field.name for field in fields(Options)} - {"keep_candidates"}  # that is --steps K
+    found = set()
+    for kind in ("causal", "seq2seq"):
+        group = [field for field in fields(option_group(kind)) if field.name != "lambda_"]
+        assert all(field.default == getattr(Options, field.name) for field in group)
+        found |= {field.name for field in group}
+    assert found == names
 
-    names = {field.name for field in fields(Options)}
-    for group in (Searching, explain.Questions, translate.Questions):
-        for field in fields(group):
-            assert field.name in names | {"lambda_"}
-            if field.name != "lambda_":
-                assert field.default == getattr(rationales.Options, field.name)
+
+def test_the_keywords_of_explain_are_the_fields_of_options():
+    hints, keywords = get_type_hints(Options), get_type_hints(OptionKeywords)
+    assert keywords.keys() == hints.keys()
+    assert {name: hint for name, hint in hints.items() if keywords[name] != hint} == {}

@@ -68,7 +68,7 @@ def test_an_adapter_may_be_a_path(tiny_folder: Path, tmp_path: Path) -> None:
     message = refused(lambda: rationales.load(tiny_folder, adapter=tmp_path))
     assert message == refused(lambda: rationales.load(tiny_folder, adapter=str(tmp_path)))
     assert message.startswith(f"{tmp_path} holds no adapter")
-    explainer = rationales.load(tiny_folder, adapter=Path("none"))
+    explainer = rationales.load(tiny_folder, adapter=False)
     assert explainer.adapter is None
 
 
@@ -126,7 +126,7 @@ def test_what_is_no_tokenizer_is_refused(
 @pytest.mark.parametrize(
     ("name", "wrong", "says"),
     [
-        ("adapter", 3, "adapter must be a folder or 'none', not 3"),
+        ("adapter", 3, "adapter must be a folder, or False for none, not 3"),
         ("dtype", torch.float32, "dtype must be a name such as 'float32', not a value of type"),
         ("device", torch.device("cpu"), "device must be a name such as 'cpu', not a value of type"),
         ("device", 0, "device must be a name such as 'cpu', not 0"),

@@ -53,6 +53,8 @@ def check_values(of: type, values: Mapping[str, Any]) -> None:
             adapters[name].validate_python(value, strict=True)
         except ValidationError as error:
             [first, *others] = error.errors()
+            if first["type"] == "string_unicode":  # where the text is read, the place is named
+                continue
             expected = _expectation(of, name) if others or first["type"] in _WORDS else None
             if first["type"] == "string_too_short":
                 what = f"is empty: give {_expectation(of, name) or 'a text'}, or leave it out"
