@@ -8,14 +8,14 @@ is imported when something is checked, not before: ``rationales --help`` does wi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from rationales.errors import OptionError, given
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
     from pydantic_core import ErrorDetails
 
 _WORDS = {
@@ -126,8 +126,9 @@ def _adapters(of: type) -> dict[str, TypeAdapter[Any]]:
     """What checks each field."""
     from pydantic import TypeAdapter
 
-    hints = _hints(of)  # of class variables too, which are not checked
+    hints = {each.name: _hints(of)[each.name] for each in fields(of)}  # no class variables
+    finite: ConfigDict = {"allow_inf_nan": False}  # a dataclass has a configuration of its own
     return {
-        each.name: TypeAdapter(hints[each.name], config={"allow_inf_nan": False})
-        for each in fields(of)
+        name: TypeAdapter(hint, config=None if is_dataclass(hint) else finite)
+        for name, hint in hints.items()
     }
