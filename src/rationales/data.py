@@ -6,7 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from rationales.errors import RationalesError
+from rationales.errors import RationalesError, cannot
 
 VARIABLE = "RATIONALES_DATA"
 
@@ -42,4 +42,4 @@ def sha256(file: Path) -> str:
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:
-        raise RationalesError(f"cannot read {file}: {error.strerror or error}") from error
+        raise cannot("read", file, error) from error
