@@ -295,6 +295,19 @@ def test_lambada_runs_dies_and_goes_on_and_is_in_the_report(data, tiny_explainer
         report.write(tmp_path, ["agreement"])
 
 
+def test_a_run_that_replaces_another_leaves_none_of_its_figures_in_the_report(
+    data, tiny_explainer, tmp_path
+):
+    out = tmp_path / "lambada"
+    for methods, overwrite in ((FEW, False), (("random",), True)):
+        settings = lambada.Settings(methods=methods)
+        lambada.run(out, tiny_explainer, settings, overwrite=overwrite, progress=silent)
+    (out / "mine.svg").write_text("<svg>of the user's own</svg>")
+    page = report.write(tmp_path, ["lambada"]).read_text(encoding="utf-8")
+    # Without greedy, no passages are drawn.
+    assert re.findall("<figcaption>(.*?)</figcaption>", page) == ["lambada-first-five", "lambada"]
+
+
 def test_efficiency_times_every_way_and_keeps_what_it_timed(
     data, completes, tiny_explainer, tmp_path
 ):

@@ -25,8 +25,7 @@ from rationales.experiments.translation.alignments_data import AlignedPair, read
 from rationales.experiments.translation.detokenization import detokenize
 from rationales.experiments.translation.sentences import Rationales, Sentence
 from rationales.metrics import Seam
-from rationales.models import loading
-from rationales.ranking import RankingOptions, make_ranker
+from rationales.ranking import make_ranker
 from rationales.runs import Lines
 from rationales.translator import Translator
 
@@ -86,12 +85,12 @@ def translator(folder):
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
     """Translations of a random model have no end: here they have four tokens at most."""
-    whole = Translator.translate
+    whole = Translator.decode
 
-    def translate(self, sources, start, max_length=None):
+    def decode(self, sources, start, max_length=None):
         return whole(self, sources, start, 4)
 
-    monkeypatch.setattr(Translator, "translate", translate)
+    monkeypatch.setattr(Translator, "decode", decode)
 
 
 def write(lines, method, rows, sentence="7", added=None):
@@ -308,8 +307,8 @@ def test_the_first_source_token_is_that_of_the_order(data, translator, tmp_path)
                 first = next(index for index in after if index < each.source)
                 if method.name == "greedy":
                     continue
-                ranker = make_ranker(method.row, translator.model, RankingOptions(ig_steps=3))
-                importances = ranker.rank(context)
+                ranker = make_ranker(method.row, translator.model, ig_steps=3)
+                [importances] = ranker.rank([context])
                 if method.options.absolute:
                     importances = [abs(value) for value in importances]
                 free = [i for i in range(each.source) if i not in each.pinned]
@@ -406,10 +405,10 @@ def assert_one_line(arguments, message, capsys):
 def test_no_model_and_a_language_model_are_one_line(
     name, data, tiny_folder, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(loading, "TRANSLATORS", tmp_path)
+    monkeypatch.setattr("rationales.models.loading.TRANSLATORS", tmp_path)
     run = ["experiment", name, "--out", str(tmp_path / "run")]
     assert_one_line(run, "this installation has no translation model: give one", capsys)
-    assert_one_line([*run, "--model", str(tiny_folder)], "takes encoder–decoders", capsys)
+    assert_one_line([*run, "--model", str(tiny_folder)], "not an encoder–decoder", capsys)
     monkeypatch.setenv("RATIONALES_DATA", str(tmp_path))
     assert_one_line(run, "set RATIONALES_DATA to that folder", capsys)
     assert not (tmp_path / "run").exists()
@@ -418,7 +417,7 @@ def test_no_model_and_a_language_model_are_one_line(
 def test_the_commands_print_their_tables_with_the_packaged_model(
     data, folder, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(loading, "TRANSLATORS", tmp_path)
+    monkeypatch.setattr("rationales.models.loading.TRANSLATORS", tmp_path)
     (tmp_path / "fr-en").symlink_to(folder)
     skipped = [word for name in list(commands.EXPERIMENTS)[:5] for word in ("--skip", name)]
     run = ["experiment", "all", *skipped, "--limit", "1"]
@@ -436,7 +435,7 @@ def test_the_commands_print_their_tables_with_the_packaged_model(
 
 
 def test_all_says_why_translations_are_skipped(data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(loading, "TRANSLATORS", tmp_path)
+    monkeypatch.setattr("rationales.models.loading.TRANSLATORS", tmp_path)
     skipped = [word for name in list(commands.EXPERIMENTS)[:5] for word in ("--skip", name)]
     assert cli(["experiment", "all", *skipped, "--out", str(tmp_path / "all")]) == 2
     said = capsys.readouterr().err.splitlines()

@@ -8,14 +8,14 @@ is imported when something is checked, not before: ``rationales --help`` does wi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from rationales.errors import OptionError, given
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
     from pydantic_core import ErrorDetails
 
 _WORDS = {
@@ -130,4 +130,6 @@ def _adapter(of: type, name: str) -> TypeAdapter[Any]:
     """What checks a field."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(_hints(of)[name], config={"allow_inf_nan": False})
+    hint = _hints(of)[name]
+    finite: ConfigDict = {"allow_inf_nan": False}  # a dataclass has a configuration of its own
+    return TypeAdapter(hint, config=None if is_dataclass(hint) else finite)

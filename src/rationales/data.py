@@ -6,7 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from rationales.errors import RationalesError
+from rationales.errors import RationalesError, cannot
 
 VARIABLE = "RATIONALES_DATA"
 
@@ -45,5 +45,5 @@ def sha256(file: Path) -> str:
             while block := stream.read(1 << 20):
                 digest.update(block)
     except OSError as error:
-        raise RationalesError(f"cannot read {file}: {error.strerror or error}") from error
+        raise cannot("read", file, error) from error
     return digest.hexdigest()

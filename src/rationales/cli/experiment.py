@@ -65,7 +65,7 @@ class Exhaustive:
     """Whether to search exhaustively."""
 
     exhaustive: Annotated[bool, typer.Option("--exhaustive/--no-exhaustive")] = True
-    """Search all small subsets too (hours); --no-exhaustive is the same as --exhaustive-size 0."""
+    """Search all small subsets too (hours)."""
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,13 @@ class Alignments(Data):
 
 
 @dataclass(frozen=True)
-class Every:
+class Every(Exhaustive):
     """The options of ``all``."""
 
     limit: int | None = None
     """Only N examples of each experiment, drawn at random."""
     methods: tuple[str, ...] | None = None
     """Only these methods, separated by commas: greedy,all-attention."""
-    exhaustive: Annotated[bool, typer.Option("--exhaustive/--no-exhaustive")] = True
-    """Search all small subsets too (hours)."""
     translator: str | None = None
     """The translation model of distractors and alignments; the packaged one if left out."""
     skip: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from rationales.errors import RationalesError
 from rationales.explainer import Explainer
 from rationales.options import Options
 from rationales.runs import Line, Lines, Pace, Progress
-from rationales.text import prefix_ids
+from rationales.text import Tokenizer, prefix_ids
 
 if TYPE_CHECKING:
     from rationales.scoring.adapted import AdaptedScorer
@@ -89,7 +89,8 @@ def time_all(
 def contexts_of(explainer: Explainer, length: int, count: int, seed: int) -> dict[str, Context]:
     """Contexts of this many tokens, from random places of a text."""
     text = data_file(TEXT).read_text(encoding="utf-8")
-    prefix = tuple(prefix_ids(explainer.tokenizer))
+    tokenizer: Tokenizer = explainer.tokenizer
+    prefix = tuple(prefix_ids(tokenizer))
     places = random.Random(f"{seed} {length}")
     found: dict[str, Context] = {}
     limit = getattr(explainer.scorer, "max_positions", None)
@@ -100,7 +101,7 @@ def contexts_of(explainer: Explainer, length: int, count: int, seed: int) -> dic
             return found
         start = places.randrange(max(1, len(text) - 12 * length))
         piece = text[start : start + 12 * length].partition(" ")[2]
-        ids = tuple(explainer.tokenizer(piece, add_special_tokens=False)["input_ids"])
+        ids = tuple(tokenizer(piece, add_special_tokens=False)["input_ids"])
         if len(ids) > length:
             ids = prefix + ids[: length + 1]
             pinned = frozenset(range(len(prefix)))

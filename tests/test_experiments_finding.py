@@ -1,4 +1,4 @@
-"""Lines on disk, the time left, and a runner that is killed and goes on."""
+"""Compared methods, and rationales of many examples: a run that is killed goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rationales.experiments.run import Run
 from rationales.runs import Lines
 
 
-def test_contestants_are_the_paper_s_and_signed_ones_come_twice():
+def test_the_methods_are_the_paper_s_and_signed_ones_come_twice():
     found = compared_methods()
     assert len(found) == len(LABELS) - 1 + 2  # greedy-fast is left out
     names = [method.name for method in found]
@@ -36,7 +36,7 @@ def test_contestants_are_the_paper_s_and_signed_ones_come_twice():
     ("names", "message"),
     [(["none"], "unknown method 'none'"), ([], "no methods"), (["greedy-minimal"], "name greedy")],
 )
-def test_contestants_that_will_not_do(names, message):
+def test_methods_that_cannot_be_compared(names, message):
     with pytest.raises(RationalesError, match=message):
         compared_methods(names)
 
