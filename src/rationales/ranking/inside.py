@@ -19,7 +19,7 @@ import torch
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.scoring.guard import at_rest
-from rationales.scoring.positions import forget_long_sequences, rope_switch
+from rationales.scoring.positions import dynamic_rope, forget_long_sequences, rope_switch
 
 _LONGEST_RUN = 12
 """Targets of a run: the logits of all of them are in memory at once."""
@@ -35,7 +35,7 @@ def rank_in_runs(
     found: list[list[float]] = []
     for run in _runs(contexts, rope_switch(model)):
         with frozen(model):
-            forget_long_sequences(model)
+            forget_long_sequences(dynamic_rope(model))
             rows = list(rank_run(run))
             if any(row[len(c.ids) :].any() for row, c in zip(rows, run, strict=True)):
                 # The model looks ahead, as a bidirectional one does: a prefix needs its own pass.

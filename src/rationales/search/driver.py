@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from rationales.context import Context, Subset
 from rationales.errors import RationalesError
 from rationales.scoring.protocol import Query, Score, SubsetScorer, fresh
+from rationales.scoring.span import merged, single_tokens
 
 Key = TypeVar("Key", bound=Hashable)
 Found = TypeVar("Found")
@@ -138,17 +139,18 @@ def _score(
     """The scores that each search asked for, or the error that its questions lead to."""
     queries = [query for running in pool for query in running.queries]
     try:
-        scores = scorer.score(queries)
+        single = single_tokens(queries)
+        scores = scorer.score(single)
     except RationalesError as error:
         if len(pool) == 1:
             return [error]
         # One at a time, so that only those fail whose own questions do.
         return [answer for running in pool for answer in _score(scorer, [running])]
-    if len(scores) != len(queries):
+    if len(scores) != len(single):
         # Some left out would shift all the others.
         raise RationalesError(
-            f"{type(scorer).__name__} was asked for {len(queries)} subsets and answered "
+            f"{type(scorer).__name__} was asked for {len(single)} subsets and answered "
             f"{len(scores)}: a scorer must return one score for each"
         )
-    answers = iter(scores)
+    answers = iter(merged(queries, scores))
     return [[next(answers) for _ in running.wanted] for running in pool]
