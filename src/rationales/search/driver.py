@@ -7,7 +7,7 @@ not all at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -15,10 +15,9 @@ from rationales.context import Context, Subset
 from rationales.errors import RationalesError
 from rationales.scoring.protocol import Query, Score, SubsetScorer, fresh
 from rationales.scoring.span import merged, single_tokens
+from rationales.search.base import Asking, Found
 
 Key = TypeVar("Key", bound=Hashable)
-Found = TypeVar("Found")
-"""What a search returns: a rationale."""
 
 _POOL_TOKENS = 16384
 """A round of questions holds at most about this many tokens: a few forward passes' worth."""
@@ -43,7 +42,7 @@ token of its context in a subset of this size."""
 class _Running(Generic[Key, Found]):
     key: Key
     context: Context
-    search: Generator[list[Subset], list[Score], Found]
+    search: Asking[Found]
     wanted: list[Subset]
     total: int = 0
     """The tokens of all its questions so far."""
@@ -59,7 +58,7 @@ class _Running(Generic[Key, Found]):
 
 
 def run(
-    searches: Iterable[tuple[Key, Context, Generator[list[Subset], list[Score], Found]]],
+    searches: Iterable[tuple[Key, Context, Asking[Found]]],
     scorer: SubsetScorer,
     *,
     on_evaluations: Callable[[int], None] | None = None,
@@ -105,7 +104,7 @@ def run(
 
 def _fill(
     active: list[_Running[Key, Found]],
-    waiting: Iterator[tuple[Key, Context, Generator[list[Subset], list[Score], Found]]],
+    waiting: Iterator[tuple[Key, Context, Asking[Found]]],
     room: int,
 ) -> int:
     """How many of the active searches, the first ones, fill the round; new ones are added."""
