@@ -427,7 +427,7 @@ def test_remembering_a_longer_input_would_be_noticed(
         )
 
     assert largest_difference() < TOLERANCE
-    monkeypatch.setattr(positions, "_forget", lambda module: None)
+    monkeypatch.setattr(positions, "forget_long_sequences", lambda layers: None)
     assert largest_difference() > CLEARLY
 
 

@@ -30,7 +30,6 @@ from rationales.ranking import Importances
 from rationales.requests import Failure, Interrupted, Job, Progress, Request
 from rationales.result import Explanation, Rationale
 from rationales.scoring.protocol import SubsetScorer
-from rationales.scoring.span import SpanScorer
 from rationales.search.base import Search
 from rationales.search.choose import make_search
 from rationales.search.driver import run
@@ -151,7 +150,7 @@ class Explainer:
                     yield key, context, make_search(context, own, rank, begun)
 
         guarded = ((key, context, _guarded(search)) for key, context, search in searches())
-        for key, found in run(guarded, SpanScorer(self.scorer), on_evaluations=on_scored):
+        for key, found in run(guarded, self.scorer, on_evaluations=on_scored):
             if isinstance(found, Rationale):
                 yield key, found
             elif on_error is None:
