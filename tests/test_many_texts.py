@@ -25,7 +25,6 @@ from rationales import (
     RationalesError,
     Request,
     Score,
-    cli,
 )
 from rationales.scoring.protocol import Query
 
@@ -243,7 +242,7 @@ def test_a_pipe_that_stays_open_is_answered_and_ctrl_c_keeps_what_is_finished(
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.decode() == f"interrupted: 3 answers are in {out}.partial\n"
+    assert err.decode() == f"3 answers are in {out}.partial\ninterrupted\n"
     assert out.read_text() == "old\n"
     kept = [json.loads(line) for line in Path(f"{out}.partial").read_text().splitlines()]
     assert ["error" in line for line in kept] == [False, True, False]
@@ -312,11 +311,6 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(run, lines, tmp_path):
         assert path.is_symlink()
         assert len(path.read_text().splitlines()) == 2
     assert sorted(p.name for p in folder.iterdir()) == ["new.jsonl", "real.jsonl"]
-    loop = tmp_path / "loop.jsonl"
-    loop.symlink_to("loop.jsonl")
-    code, _, err = run("explain", "--jsonl", str(lines), "--json", str(loop))
-    assert code == 2
-    assert "leads back to itself" in err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -351,7 +345,7 @@ def test_a_full_disk_keeps_the_answers_that_are_whole(lines, tiny_folder, tmp_pa
     )
     assert done.returncode == 2
     partial = f"{out}.partial"
-    assert done.stderr == (f"error: cannot write {out}: File too large; 1 answer is in {partial}\n")
+    assert done.stderr == f"1 answer is in {partial}\nerror: cannot write {out}: File too large\n"
     assert [Explanation.from_json(x).id for x in Path(partial).read_text().splitlines()] == ["good"]
     assert len(out.read_text().splitlines()) == 2, "what was there before is still there"
 
@@ -403,7 +397,7 @@ def test_several_texts_in_every_format(run, lines):
 
 def test_a_pager_that_is_quit_is_no_error(lines, tiny_folder):
     lines.write_bytes((GOOD + b"\n") * 40)
-    for format in cli.output.FORMATS:
+    for format in ("table", "tsv", "json"):
         command = (
             f"'{sys.executable}' -m rationales explain --jsonl '{lines}' "
             f"--model '{tiny_folder}' --format {format} | head -1; echo ${{PIPESTATUS[0]}}"
