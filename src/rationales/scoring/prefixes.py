@@ -79,7 +79,8 @@ class PrefixStore:
         for states in (keys, values):
             if len({(x.shape, x.dtype, x.device) for x in states}) != 1 or states[0].dim() != 4:
                 return None
-        return cls(*(torch.stack([x[0, :, 0] for x in s]) for s in (keys, values)), max_bytes)
+        key, value = (torch.stack([x[0, :, 0] for x in each]) for each in (keys, values))
+        return cls(key, value, max_bytes)
 
     def empty(self) -> PrefixStore:
         """Another store for states of the same kind, with nothing in it."""

@@ -76,8 +76,9 @@ class Seq2SeqScorer(ModelScorer):
                 f"{type(model).__name__} is no encoder–decoder: score it with CausalScorer"
             )
         super().__init__(model, batch_tokens, evaluation)
+        network: Any = model
         try:
-            self._encoder, self._decoder = model.get_encoder(), model.get_decoder()
+            self._encoder, self._decoder = network.get_encoder(), network.get_decoder()
         except (AttributeError, NotImplementedError) as error:
             why = "has no encoder and decoder that can be asked one by one"
             raise refused(model, why) from error
