@@ -44,7 +44,6 @@ Key = tuple[int, int, int]
 class State:
     """Where the states of one token are stored."""
 
-    key: Key
     serial: int
     slot: int
     used: int
@@ -111,9 +110,10 @@ class PrefixStore:
 
     def find(self, before: int, position: int, token: int) -> State | None:
         """The state of the token after the one with serial number ``before``, if it is stored."""
-        state = self._states.get((before, position, token))
+        key = (before, position, token)
+        state = self._states.get(key)
         if state is not None and state.used != self._call:
-            self._states.move_to_end(state.key)
+            self._states.move_to_end(key)
             state.used = self._call
             self._in_use += 1
         return state
@@ -129,9 +129,9 @@ class PrefixStore:
             _, oldest = self._states.popitem(last=False)
             self._free.append(oldest.slot)
         self._serial += 1
-        state = State((before, position, token), self._serial, self._free.pop(), self._call)
-        self._states[state.key] = state
         self._in_use += 1
+        state = State(self._serial, self._free.pop(), self._call)
+        self._states[before, position, token] = state
         return state
 
     def _grow(self) -> None:
@@ -218,7 +218,7 @@ class Paths:
         self._states: dict[int, State] = {}
         self._paths = [self._path(context.ids, kept) for context, kept in queries]
         # Only incomplete subsets grow in the steps of a search, and no subset goes on after its
-        # last token: the states of all others are worth keeping.
+        # last token: the states of all others are kept.
         self._kept = {
             node
             for path, (context, kept) in zip(self._paths, queries, strict=True)
