@@ -277,20 +277,18 @@ class Paths:
     def run(self, batch: Pass, next_token: Callable[..., torch.Tensor]) -> torch.Tensor:
         """The logits after each of the subsets, (subsets, vocabulary); new states are stored."""
         past, new = batch.past, batch.new
+
+        def padded(row: list[int], length: int) -> list[int]:
+            return row + [0] * (length - len(row))
+
         places, ids = (
             torch.tensor(
-                [
-                    [self._keys[n][of] for n in r.nodes] + [0] * (new - len(r.nodes))
-                    for r in batch.rows
-                ]
+                [padded([self._keys[n][of] for n in row.nodes], new) for row in batch.rows]
             )
             for of in (1, 2)
         )
         cache = self._store.read(
-            [
-                [self._states[node].slot for node in row.past] + [0] * (past - len(row.past))
-                for row in batch.rows
-            ]
+            [padded([self._states[n].slot for n in row.past], past) for row in batch.rows]
         )
         at = [(number, column) for number, row in enumerate(batch.rows) for _, column in row.ends]
         logits = next_token(ids, places, self._sees(batch), cache, at)
