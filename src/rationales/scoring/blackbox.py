@@ -89,7 +89,7 @@ def _score(answer: Any, place: int) -> Score:
 
 def _number(value: Any) -> float | None:
     """The value as a plain number, or None. Scalars of other libraries are numbers, too."""
-    if isinstance(value, str | bytes | bool) or getattr(value, "ndim", 0):
+    if isinstance(value, str | bytes | bool) or getattr(value, "ndim", 0) > 0:
         return None
     try:
         return float(value)
