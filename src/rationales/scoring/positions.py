@@ -3,7 +3,7 @@
 There are two exact ways to show a model a subset of a context:
 
 - *sparse*: only the kept tokens, each with its original position. The cost is that of the subset.
-- *masked*: the whole context, with an attention mask over what is dropped. Always as long as the
+- *masked*: the full context, with an attention mask over what is dropped. Always as long as the
   context, but right where a model counts by index: sliding windows, local and chunked attention.
 
 Both need care. Without an explicit mask of ones, gaps in the positions look like packed sequences
@@ -171,7 +171,7 @@ def alibi_builders(model: PreTrainedModel) -> list[tuple[Any, Callable[..., torc
 def alibi_at(
     builders: list[tuple[Any, Callable[..., torch.Tensor]]], positions: torch.Tensor
 ) -> Iterator[None]:
-    """Within it, the ALiBi bias is that of the given positions, whatever the mask."""
+    """Within it, the ALiBi bias is that of the given positions, not that of the mask."""
     if not builders:
         yield
         return

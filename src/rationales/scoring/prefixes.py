@@ -44,7 +44,6 @@ Key = tuple[int, int, int]
 class State:
     """Where the states of one token are stored."""
 
-    key: Key
     serial: int
     slot: int
     used: int
@@ -79,7 +78,8 @@ class PrefixStore:
         for states in (keys, values):
             if len({(x.shape, x.dtype, x.device) for x in states}) != 1 or states[0].dim() != 4:
                 return None
-        return cls(*(torch.stack([x[0, :, 0] for x in s]) for s in (keys, values)), max_bytes)
+        key, value = (torch.stack([x[0, :, 0] for x in each]) for each in (keys, values))
+        return cls(key, value, max_bytes)
 
     def empty(self) -> PrefixStore:
         """Another store for states of the same kind, with nothing in it."""
@@ -110,9 +110,10 @@ class PrefixStore:
 
     def find(self, before: int, position: int, token: int) -> State | None:
         """The state of the token after the one with serial number ``before``, if it is stored."""
-        state = self._states.get((before, position, token))
+        key = (before, position, token)
+        state = self._states.get(key)
         if state is not None and state.used != self._call:
-            self._states.move_to_end(state.key)
+            self._states.move_to_end(key)
             state.used = self._call
             self._in_use += 1
         return state
@@ -128,9 +129,9 @@ class PrefixStore:
             _, oldest = self._states.popitem(last=False)
             self._free.append(oldest.slot)
         self._serial += 1
-        state = State((before, position, token), self._serial, self._free.pop(), self._call)
-        self._states[state.key] = state
         self._in_use += 1
+        state = State(self._serial, self._free.pop(), self._call)
+        self._states[before, position, token] = state
         return state
 
     def _grow(self) -> None:
@@ -217,7 +218,7 @@ class Paths:
         self._states: dict[int, State] = {}
         self._paths = [self._path(context.ids, kept) for context, kept in queries]
         # Only incomplete subsets grow in the steps of a search, and no subset goes on after its
-        # last token: the states of all others are worth keeping.
+        # last token: the states of all others are kept.
         self._kept = {
             node
             for path, (context, kept) in zip(self._paths, queries, strict=True)
@@ -276,20 +277,18 @@ class Paths:
     def run(self, batch: Pass, next_token: Callable[..., torch.Tensor]) -> torch.Tensor:
         """The logits after each of the subsets, (subsets, vocabulary); new states are stored."""
         past, new = batch.past, batch.new
+
+        def padded(row: list[int], length: int) -> list[int]:
+            return row + [0] * (length - len(row))
+
         places, ids = (
             torch.tensor(
-                [
-                    [self._keys[n][of] for n in r.nodes] + [0] * (new - len(r.nodes))
-                    for r in batch.rows
-                ]
+                [padded([self._keys[n][of] for n in row.nodes], new) for row in batch.rows]
             )
             for of in (1, 2)
         )
         cache = self._store.read(
-            [
-                [self._states[node].slot for node in row.past] + [0] * (past - len(row.past))
-                for row in batch.rows
-            ]
+            [padded([self._states[n].slot for n in row.past], past) for row in batch.rows]
         )
         at = [(number, column) for number, row in enumerate(batch.rows) for _, column in row.ends]
         logits = next_token(ids, places, self._sees(batch), cache, at)

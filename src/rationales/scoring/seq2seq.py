@@ -76,8 +76,9 @@ class Seq2SeqScorer(ModelScorer):
                 f"{type(model).__name__} is no encoder–decoder: score it with CausalScorer"
             )
         super().__init__(model, batch_tokens, evaluation)
+        network: Any = model
         try:
-            self._encoder, self._decoder = model.get_encoder(), model.get_decoder()
+            self._encoder, self._decoder = network.get_encoder(), network.get_decoder()
         except (AttributeError, NotImplementedError) as error:
             why = "has no encoder and decoder that can be asked one by one"
             raise refused(model, why) from error
@@ -146,24 +147,20 @@ class Seq2SeqScorer(ModelScorer):
         from transformers.modeling_outputs import BaseModelOutput
 
         network: Any = self.model
-        device = self.model.device
         sources, targets = zip(*pairs, strict=True)
-        ids = self._ids(targets)
+        ids = self._padded([side.ids for side in targets], self._pad)
         rows, ends = torch.arange(len(targets)), [len(target.ids) - 1 for target in targets]
 
         def last(values: torch.Tensor) -> torch.Tensor:
             return values[rows, ends][:, None]
 
         states = self._states(sources)
-        with (
-            at_places(self._decoder, _places(targets, device)),
-            logits_of(network, last) as chosen,
-        ):
+        with at_places(self._decoder, self._places(targets)), logits_of(network, last) as chosen:
             logits: torch.Tensor = network(
                 encoder_outputs=BaseModelOutput(last_hidden_state=states),  # type: ignore[arg-type]
-                attention_mask=_mask(sources, device),
+                attention_mask=self._padded([side.keep for side in sources]),
                 decoder_input_ids=ids,
-                decoder_attention_mask=_mask(targets, device),
+                decoder_attention_mask=self._padded([side.keep for side in targets]),
                 use_cache=False,
                 return_dict=True,
             ).logits
@@ -173,14 +170,14 @@ class Seq2SeqScorer(ModelScorer):
 
     def _states(self, sources: Sequence[_Side]) -> torch.Tensor:
         """What the encoder makes of each source: (rows, length, dimensions)."""
-        device = self.model.device
         found = {side: self._encoded.get(side) for side in dict.fromkeys(sources)}
         new = [side for side, states in found.items() if states is None]
         if new:
-            ids = self._ids(new)
-            with at_places(self._encoder, _places(new, device)):
+            ids = self._padded([side.ids for side in new], self._pad)
+            mask = self._padded([side.keep for side in new])
+            with at_places(self._encoder, self._places(new)):
                 output: torch.Tensor = self._encoder(
-                    input_ids=ids, attention_mask=_mask(new, device), return_dict=True
+                    input_ids=ids, attention_mask=mask, return_dict=True
                 ).last_hidden_state
             self._work.tokens += ids.numel()
             for side, states in zip(new, output, strict=True):
@@ -188,9 +185,16 @@ class Seq2SeqScorer(ModelScorer):
         rows = [states for side in sources if (states := found[side]) is not None]
         return pad_sequence(rows, batch_first=True)
 
-    def _ids(self, sides: Sequence[_Side]) -> torch.Tensor:
-        """The tokens of all rows, (rows, length), the shorter ones with pads behind them."""
-        return _padded([side.ids for side in sides], self._pad or 0, self.model.device)
+    def _padded(self, rows: Sequence[Sequence[int]], filler: int | None = 0) -> torch.Tensor:
+        """The rows as one tensor, (rows, length), the shorter ones filled up behind."""
+        length = max(map(len, rows))
+        full = [[*row, *[filler or 0] * (length - len(row))] for row in rows]
+        return torch.tensor(full, dtype=torch.long, device=self.model.device)
+
+    def _places(self, sides: Sequence[_Side]) -> torch.Tensor | None:
+        """The positions of all rows; None if they are counted one by one."""
+        places = [side.places for side in sides if side.places is not None]
+        return self._padded(places) if places else None
 
     def _self_test(self) -> bool:
         """Whether sparse evaluation is exact; an error if masked evaluation is not.
@@ -288,24 +292,6 @@ def _side(
         return _Side(tuple(ids[i] for i in kept), (True,) * len(kept), places)
     visible = {*kept}
     return _Side(ids[inside.start : inside.stop], tuple(i in visible for i in inside), None)
-
-
-def _places(sides: Sequence[_Side], device: torch.device) -> torch.Tensor | None:
-    """The positions of all rows; None if they are counted one by one."""
-    places = [side.places for side in sides if side.places is not None]
-    return _padded(places, 0, device) if places else None
-
-
-def _mask(sides: Sequence[_Side], device: torch.device) -> torch.Tensor:
-    """1 for each token that may be looked at: (rows, length)."""
-    return _padded([side.keep for side in sides], 0, device)
-
-
-def _padded(rows: Sequence[Sequence[int]], filler: int, device: torch.device) -> torch.Tensor:
-    """The rows as one tensor, (rows, length), the shorter ones filled up behind."""
-    length = max(map(len, rows))
-    full = [[*row, *[filler] * (length - len(row))] for row in rows]
-    return torch.tensor(full, dtype=torch.long, device=device)
 
 
 def _about(length: int) -> int:

@@ -20,7 +20,7 @@ from rationales.search.base import Asking, Found
 Key = TypeVar("Key", bound=Hashable)
 
 _POOL_TOKENS = 16384
-"""A round of questions holds at most about this many tokens: a few forward passes' worth."""
+"""A round of questions holds at most about this many tokens: a few forward passes."""
 
 _FIRST_TOKENS = 512
 """What the first rounds hold, so that the first answer comes early."""

@@ -1,11 +1,11 @@
-"""Greedy search that scores a shortlist: after the first step, most units are not worth a look.
+"""Greedy search that scores a shortlist: after the first step, most units are not scored.
 
 The first step scores S ∪ k for all k, then a few of the best at once. Later steps score S ∪ k for
 
 - the units whose last known gain is largest. The *gain* of k is what it raised the target's
   log-probability by over the subset it was last tried with; the log-probability would be stale;
-- the neighbours of what was added: the rest of a word, of a name, of a phrase, which may be worth
-  nothing on its own and much together;
+- the neighbours of what was added: the rest of a word, of a name, of a phrase, which may
+  help little on its own and much together;
 - those that were not tried for longest, so that each has its turn every now and then.
 
 A search that grows scores all units again. Every few steps, units that the target is no less
@@ -43,7 +43,7 @@ class Shortlist:
     neighbours: int = 2
     oldest: int = 2
     leaps: tuple[int, ...] = (2, 3, 4, 6)
-    """So many of the first step's best units are tried at once."""
+    """How many of the first step's best units are tried at once."""
     refresh: tuple[int, ...] = (8, 16)
     """When a subset first has this many units, all others are scored."""
     patience: int = 24
@@ -90,7 +90,7 @@ def fast(
         if step == 1 and not met(score):
             added, score = yield from _leap(trail, known.best(trail.limit), added, score)
         elif shortlist.drop_every and step % shortlist.drop_every == 0 and not met(score):
-            fewer, of_fewer = yield from _without_ballast(trail, added, score)
+            fewer, of_fewer = yield from _without_superfluous(trail, added, score)
             # A unit goes once: if it is added again it stays, or the search might never end.
             if not (gone := {*added} - {*fewer}) & dropped:
                 added, score, dropped = fewer, of_fewer, dropped | gone
@@ -120,7 +120,7 @@ def _leap(
 def _narrow(trail: Trail, order: Units, tried: int) -> Asking[Units]:
     """Few units that are sufficient, found from all of them; all, in text order, if none are.
 
-    ``tried`` units at the beginning of the order were tried in vain.
+    ``tried`` units at the beginning of the order are not sufficient.
     """
     sizes = [tried]
     while sizes[-1] < len(order):
@@ -151,7 +151,7 @@ def _shortest(trail: Trail, kept: Units, order: Units, few: int, sufficient: int
     return sufficient
 
 
-def _without_ballast(trail: Trail, added: Units, score: Score) -> Asking[tuple[Units, Score]]:
+def _without_superfluous(trail: Trail, added: Units, score: Score) -> Asking[tuple[Units, Score]]:
     """The best that is left, and its score, without units that make the target no more likely."""
     value = trail.criterion.value
     fewer = yield from drop(trail, added, lambda other: value(other) >= value(score) - TIE)
@@ -159,7 +159,7 @@ def _without_ballast(trail: Trail, added: Units, score: Score) -> Asking[tuple[U
 
 
 class _Known:
-    """What is known of each unit: what it was worth when it was last tried, and when that was."""
+    """What is known of each unit: its gain when it was last tried, and when that was."""
 
     def __init__(self, context: Context, shortlist: Shortlist) -> None:
         self._context = context
@@ -172,7 +172,7 @@ class _Known:
     def learn(
         self, units: Sequence[Subset], values: Sequence[float], before: float, step: int
     ) -> None:
-        """Take note of what the units were worth in this step, over a subset of that value."""
+        """Record the values of the units in this step, over a subset of the value ``before``."""
         for unit, after in zip(units, values, strict=True):
             self._gains[unit] = after - before if before > -math.inf else after
             self._tried[unit] = step
@@ -188,7 +188,7 @@ class _Known:
         return (*added, *self._by_gain(left))[:limit]
 
     def choose(self, added: Units) -> list[Subset]:
-        """The units worth scoring, in text order: all of them at first, then a shortlist."""
+        """The units to be scored, in text order: all of them at first, then a shortlist."""
         left = [unit for unit in self._context.choices if unit not in added]
         if not self._gains or (self._refresh and len(added) >= self._refresh[0]):
             self._refresh = [size for size in self._refresh if size > len(added)]

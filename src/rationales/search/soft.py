@@ -2,8 +2,8 @@
 
     minimise  λ |S| − log p(y_t | y_S)
 
-Tokens are added greedily, and the best subset on the way is returned. It need not be sufficient: if
-tokens are dear, fewer of them with a lower probability are the better bargain.
+Tokens are added greedily, and the best subset on the way is returned. It need not be sufficient:
+with a high penalty λ, fewer tokens with a lower probability cost less.
 """
 
 from __future__ import annotations
