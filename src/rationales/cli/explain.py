@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from rationales.cli.arguments import OF_MODEL, Model, Printing, Question, Texts
-from rationales.cli.output import Output
+from rationales.cli.output import opened
 from rationales.cli.running import explain_all, read_requests
 
 EXPLAIN_EXAMPLES = """
@@ -63,6 +63,5 @@ def _answer(
     adapter = getattr(model, "adapter", None)  # only language models have one
     model.check(adapter)
     requests = read_requests(texts, question, f"rationales {example}")
-    output = Output(printing, texts)
-    with output.opened():
+    with opened(printing, texts) as output:
         explain_all(model.load(kind, adapter), requests, output)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import typer
@@ -28,94 +29,87 @@ def told(doing: str) -> Iterator[None]:
         raise RationalesError(f"cannot {doing}: {error.strerror or error}") from error
 
 
-class JsonFile:
-    """Writes JSON to a file, which takes its name when it is whole.
+@contextmanager
+def json_file(path: str) -> Iterator[Callable[[str], None]]:
+    """A context that gives a function to write answers to a file, whole at the end of the context.
 
     Until then it is ``FILE.partial``, beside what may be there under that name: it is opened before
-    the work begins, so that a folder that cannot be written is known at once. Devices and named
-    pipes are written to as they are; of a symbolic link, the file that it leads to is replaced.
+    the work begins, so that a folder that cannot be written is known at once. If the work ends
+    early, whole answers stay there. Devices and named pipes are written to as they are; of a
+    symbolic link, the file that it leads to is replaced.
     """
+    place = Path(path)
+    partial: Path | None = None
+    sizes: list[int] = []
+    if not place.exists() or place.is_file():
+        place = Path(os.path.realpath(path))
+        partial = place.with_name(f"{place.name}.partial")
 
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
-        self._partial: Path | None = None
-        self._whole = 0
-        """Bytes of whole answers."""
-        with told(f"write {path}"):
-            if not self._path.exists() or self._path.is_file():
-                self._path = Path(os.path.realpath(path))
-                self._partial = self._path.with_name(f"{self._path.name}.partial")
-            try:
-                mode = "wb" if self._partial is None else "xb"
-                self._file = open(self._partial or path, mode)  # noqa: SIM115  # finish() closes it
-            except FileExistsError as error:
-                raise RationalesError(
-                    f"{self._partial} is there already: another run is writing it, or has left "
-                    "there what it had finished; rename it, or give --json another place"
-                ) from error
+    def write(answer: str) -> None:
+        data = answer.encode()
+        with told(f"write {place}"):
+            file.write(data)
+            file.flush()
+        sizes.append(len(data))
 
-    def write(self, text: str) -> None:
-        """Write one answer, and see to it that it is in the file."""
-        data = text.encode()
-        with told(f"write {self._path}"):
-            self._file.write(data)
-            self._file.flush()
-        self._whole += len(data)
-
-    def finish(self) -> None:
-        """Give the file its name."""
-        with told(f"write {self._path}"):
-            if self._partial is not None:
-                os.fsync(self._file.fileno())
-            self._file.close()
-            if self._partial is not None:
-                self._partial.replace(self._path)
-
-    def leave(self) -> Path | None:
-        """Where the answers so far are, if the file will not be whole; nothing stays of none."""
+    with told(f"write {path}"):
+        try:
+            file = open(partial or path, "xb" if partial else "wb")  # noqa: SIM115  # closed below
+        except FileExistsError as error:
+            raise RationalesError(
+                f"{partial} is there already: another run is writing it, or has left there what it "
+                "had finished; rename it, or give --json another place"
+            ) from error
+    try:
+        yield write
+        with told(f"write {place}"):
+            if partial is not None:
+                os.fsync(file.fileno())
+            file.close()
+            if partial is not None:
+                partial.replace(place)
+    except BaseException:
         with suppress(OSError):
-            self._file.close()
-        if self._partial is None:
-            return None
-        if not self._whole:
-            self._partial.unlink(missing_ok=True)
-            return None
-        os.truncate(self._partial, self._whole)  # no half answers
-        return self._partial
+            file.close()
+        if partial is not None:
+            os.truncate(partial, sum(sizes))  # no half answers
+            if sizes:
+                are = "1 answer is" if len(sizes) == 1 else f"{len(sizes):,} answers are"
+                typer.echo(f"{are} in {partial}", err=True)
+            else:
+                partial.unlink()
+        raise
 
 
+@contextmanager
+def opened(printing: Printing, texts: Texts) -> Iterator[Output]:
+    """The output of a command; at the end, exits with code 3 if requests have failed."""
+    several = texts.jsonl is not None
+    format = _format(printing, several)
+    path = None if printing.json_path == "-" else printing.json_path
+    if format is not None and sys.stdout is None:
+        raise RationalesError("standard output is closed: give --json a file")
+    _check_files(texts, path, is_printing=format is not None)
+    with nullcontext() if path is None else json_file(path) as write:
+        output = Output(format, several, printing.steps is not None, write)
+        yield output
+    if output.failures:
+        lines = "1 line" if output.answers == 1 else f"{output.answers:,} lines"
+        first = f"the first: {output.failures[0]}"
+        typer.echo(f"{len(output.failures):,} of {lines} failed; {first}", err=True)
+        raise typer.Exit(3)
+
+
+@dataclass
 class Output:
     """What the user sees of each answer: a table, tab-separated lines, JSON; and JSON in a file."""
 
-    def __init__(self, printing: Printing, texts: Texts) -> None:
-        self.several = texts.jsonl is not None
-        self.answers = 0
-        self._steps = printing.steps is not None
-        self._failures: list[str] = []
-        self._format = _format(printing, self.several)
-        path = None if printing.json_path == "-" else printing.json_path
-        if self._format is not None and sys.stdout is None:
-            raise RationalesError("standard output is closed: give --json a file")
-        _check_files(texts, path, is_printing=self._format is not None)
-        self._file = None if path is None else JsonFile(path)
-
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        """A context at whose end the file is whole; exits with code 3 if requests have failed."""
-        try:
-            yield
-            if self._file is not None:
-                self._file.finish()
-        except BaseException:
-            if self._file is not None and (place := self._file.leave()):
-                are = "answer is" if self.answers == 1 else "answers are"
-                typer.echo(f"{self.answers:,} {are} in {place}", err=True)
-            raise
-        if self._failures:
-            lines = "1 line" if self.answers == 1 else f"{self.answers:,} lines"
-            first = f"the first: {self._failures[0]}"
-            typer.echo(f"{len(self._failures):,} of {lines} failed; {first}", err=True)
-            raise typer.Exit(3)
+    format: str | None
+    several: bool
+    steps: bool
+    write_file: Callable[[str], None] | None
+    answers: int = 0
+    failures: list[str] = field(default_factory=list)
 
     def write(self, answer: Explanation | Failure, line: int | None = None) -> None:
         """Put out one answer, that of a line if there are several."""
@@ -124,21 +118,21 @@ class Output:
             data = {"id": answer.id, "line": line, "error": message}
             known = {name: value for name, value in data.items() if value is not None}
             as_json = json.dumps(known, ensure_ascii=False)
-            self._failures.append(f"line {line}: {message}")
+            self.failures.append(f"line {line}: {message}")
         else:
             as_json = answer.to_json(indent=None if self.several else 1)
-        if self._file is not None:
-            self._file.write(as_json + "\n")
+        if self.write_file is not None:
+            self.write_file(as_json + "\n")
         self.answers += 1
         with told("write to standard output"):
-            if self._format == "json":
-                _print(as_json)
+            if self.format == "json":
+                typer.echo(as_json.encode())  # UTF-8, wherever it goes
             elif isinstance(answer, Failure):
-                if self._format is not None:
-                    typer.echo(f"error: {self._failures[-1]}", err=True)
-            elif self._format == "table":
+                if self.format is not None:
+                    typer.echo(f"error: {self.failures[-1]}", err=True)
+            elif self.format == "table":
                 self._show_table(answer, line)
-            elif self._format == "tsv":
+            elif self.format == "tsv":
                 self._show_lines(answer, line)
 
     def _show_table(self, explanation: Explanation, line: int | None) -> None:
@@ -151,7 +145,7 @@ class Output:
             which = [f"line {line}"] * (line is not None)
             which += [f"id {explanation.id}"] * (explanation.id is not None)
             console.print(" · ".join(which), style="bold", markup=False, highlight=False)
-        show(explanation, steps=self._steps, console=console)
+        show(explanation, steps=self.steps, console=console)
         if self.several:
             console.print()
 
@@ -159,10 +153,11 @@ class Output:
         from rationales.render.tsv import COLUMNS, lines
 
         which = f"{json.dumps(line)}\t{json.dumps(explanation.id)}\t" if self.several else ""
-        if self.answers - len(self._failures) == 1:
-            _print("\t".join((*(("line", "id") if self.several else ()), *COLUMNS)))
-        for each in lines(explanation):
-            _print(which + each)
+        rows = [which + each for each in lines(explanation)]
+        if self.answers - len(self.failures) == 1:
+            rows.insert(0, "\t".join([*["line", "id"] * self.several, *COLUMNS]))
+        if rows:
+            typer.echo("\n".join(rows).encode())  # UTF-8, wherever it goes
 
 
 def _format(printing: Printing, several: bool) -> str | None:
@@ -197,8 +192,3 @@ def _check_files(texts: Texts, path: str | None, is_printing: bool) -> None:
 def _same(one: str | int, other: str | int) -> bool:
     """Whether two paths or open files are one regular file; devices can be read and written."""
     return os.path.isfile(one) and os.path.isfile(other) and os.path.samefile(one, other)
-
-
-def _print(line: str) -> None:
-    """Print a line in UTF-8, wherever it goes, and now."""
-    typer.echo(line.encode())
