@@ -57,28 +57,20 @@ def f1(a: Collection[int], b: Collection[int]) -> float:
     return 2 * len(left & right) / (len(left) + len(right)) if left or right else 1.0
 
 
-def cohen_kappa(a: Sequence[object], b: Sequence[object]) -> float:
-    """Cohen's κ of two annotators' labels for the same items: (agreement − chance) / (1 − chance).
-
-    Chance is how often labels with each annotator's own frequencies would agree. If it is 1, both
-    gave one and the same label everywhere, and κ, which is then 0 / 0, is taken as 1.
-    """
-    if len(a) != len(b) or not a:
-        raise RationalesError(
-            f"κ compares labels of the same items: got {len(a)} and {len(b)} labels"
-        )
-    items = len(a)
-    agreed = sum(x == y for x, y in zip(a, b, strict=True)) / items
-    left, right = list(a), list(b)
-    chance = sum(left.count(label) * right.count(label) for label in set(left)) / items**2
-    return 1.0 if chance == 1 else (agreed - chance) / (1 - chance)
-
-
 def set_kappa(a: Collection[int], b: Collection[int], items: Iterable[int]) -> float:
-    """Cohen's κ of two sets of indices, each item of the context being in a set or not."""
-    left, right = set(a), set(b)
-    among = list(items)
-    return cohen_kappa([i in left for i in among], [i in right for i in among])
+    """Cohen's κ of two sets, each item being in a set or not: (agreement − chance) / (1 − chance).
+
+    Chance is how often sets of the same sizes would agree. If it is 1, both hold all items or none,
+    and κ, which is then 0 / 0, is taken as 1.
+    """
+    among = set(items)
+    if not among:
+        raise RationalesError("κ compares the labels of items: there are none")
+    left, right, count = among.intersection(a), among.intersection(b), len(among)
+    agreed = (count - len(left ^ right)) / count
+    both, neither = len(left) * len(right), (count - len(left)) * (count - len(right))
+    chance = (both + neither) / count**2
+    return 1.0 if chance == 1 else (agreed - chance) / (1 - chance)
 
 
 def alignment_errors(
@@ -100,11 +92,6 @@ def alignment_errors(
     return Total(links - len(a & s) - len(a & p), links)
 
 
-def top1(first: Iterable[int], gold: Collection[int]) -> bool:
-    """Whether any of the first source words, one for each sub-word, is in the gold alignment."""
-    return not set(gold).isdisjoint(first)
-
-
 @dataclass(frozen=True)
 class Seam:
     """Where two pairs meet that are put together, S₁ S₂ | T₁ T₂, in the indices of a context."""
@@ -116,16 +103,8 @@ class Seam:
     target: int
     """Where T₂ begins."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.source <= self.border <= self.target:
-            raise RationalesError(
-                f"S₂ begins after S₁, T₁ after S₂, T₂ after T₁: not at {self.source}, "
-                f"{self.border}, {self.target}"
-            )
 
-
-@dataclass(frozen=True)
-class Crossovers:
+class Crossovers(NamedTuple):
     """The number of tokens of a rationale that belong to the other pair."""
 
     source: int
@@ -146,12 +125,6 @@ def crossovers(kept: Iterable[int], target: int, seam: Seam) -> Crossovers:
         sum(i < seam.source for i in chosen),
         sum(seam.border <= i < seam.target for i in chosen),
     )
-
-
-def share(flags: Iterable[bool]) -> float:
-    """The share of the flags that are set; 0 if there are none."""
-    known = list(flags)
-    return sum(known) / len(known) if known else 0.0
 
 
 def tokens_in_span(text: str, offsets: Sequence[Span], span: Span) -> tuple[int, ...]:
@@ -184,8 +157,6 @@ def estimate(values: Sequence[float | Total], seed: int = 0) -> Estimate:
     Of totals, it is the mean of all their values. The values of one example depend on each other,
     so examples are resampled as wholes.
     """
-    if not values:
-        raise RationalesError("there is no mean of no values")
     totals = [each if isinstance(each, Total) else Total(each, 1) for each in values]
     count = sum(each.number for each in totals)
     if not count:

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import groupby, pairwise
 from typing import Literal, get_args
 
@@ -87,7 +88,8 @@ def language_code(language: str) -> str:
 def _group_run(run: Sequence[Token], unit: Unit, language: str) -> list[list[int]]:
     """The units of a run of tokens without a pinned one."""
     text = "".join(token.text for token in run)
-    piece_at = _pieces(_word_starts(text) if unit == "word" else _sentence_starts(text, language))
+    starts = _word_starts(text) if unit == "word" else _sentence_starts(text, language)
+    piece_at = partial(bisect_right, starts)  # the number of the piece that a character lies in
     units: list[list[int]] = []
     waiting: list[int] = []  # spaces, until it is known what follows them
     piece_before, position = -1, 0  # the piece that would draw the next token into the last unit
@@ -106,16 +108,10 @@ def _group_run(run: Sequence[Token], unit: Unit, language: str) -> list[list[int
             units[-1] += [*waiting, token.index]
             waiting = []
             piece_before = last if unit == "word" else first
-    if waiting and not units:
+    if not units:
         return [waiting]
-    if waiting:
-        units[-1] += waiting
+    units[-1] += waiting
     return units
-
-
-def _pieces(starts: Sequence[int]) -> Callable[[int], int]:
-    """A function from the place of a character to the number of the piece that it lies in."""
-    return lambda place: bisect_right(starts, place)
 
 
 def _word_starts(text: str) -> list[int]:
@@ -151,10 +147,10 @@ def _bounded_starts(text: str, language: str) -> list[int]:
     """Where the sentences of a text begin, none of them too long; the first at 0."""
     starts: list[int] = []
     stray = _STRAIGHT if text.count('"') % 2 else None
-    for start, end in _spans(_segment(text, language, stray), text):
+    for start, end in pairwise([*_segment(text, language, stray), len(text)]):
         piece = text[start:end]
         inner = [0] if len(piece) <= HELD_TOGETHER else _segment(piece, language, _HOLDING)
-        for begin, stop in _spans(inner, piece):
+        for begin, stop in pairwise([*inner, len(piece)]):
             starts += [start + begin + place for place in _cut_starts(piece[begin:stop])]
     return starts
 
@@ -182,8 +178,3 @@ def _segment(text: str, language: str, ignored: re.Pattern[str] | None) -> list[
         opens = not bare or bare[-1].isspace()
         starts.add(len(bare if opens else before.rstrip(_OPENING)))
     return sorted(starts)
-
-
-def _spans(starts: Sequence[int], text: str) -> Iterator[tuple[int, int]]:
-    """The beginning and the end of each piece of a text."""
-    return pairwise([*starts, len(text)])

@@ -85,10 +85,10 @@ def measure(options: MeasureCommand) -> None:
     with Bar() as bar:
         bar.update("loading the model", 0, None)
         from rationales.compat.measure import measure_model, table
-        from rationales.render import plots
+        from rationales.render import figures
 
         if options.plot is not None:
-            plots.check()
+            figures.check()
         measurements = measure_model(
             options.text,
             options.model,
@@ -99,7 +99,7 @@ def measure(options: MeasureCommand) -> None:
     data = json.dumps([asdict(m) for m in measurements], indent=1, ensure_ascii=False) + "\n"
     try:
         if options.plot is not None:
-            plots.save(plots.compatibility(measurements), options.plot)
+            figures.save(figures.compatibility(measurements), options.plot)
         if options.json_path not in (None, "-"):
             Path(str(options.json_path)).write_text(data, encoding="utf-8")
     except (OSError, ValueError) as error:

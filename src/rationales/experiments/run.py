@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rationales import metrics
 from rationales.data import data_file, sha256
 from rationales.errors import RationalesError
-from rationales.render import plots
+from rationales.render import figures
 from rationales.runs import RunFolder
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Run(RunFolder):
         """Write a figure as PNG and as SVG."""
         for kind in ("png", "svg"):
             with self.writing(f"{name}.{kind}") as path:
-                plots.save(figure, path)
+                figures.save(figure, path)
 
     def finish(self, results: Mapping[str, Any], report: str) -> None:
         """Write the results and the tables."""
@@ -60,7 +60,7 @@ def open_run(
 
     ``subject`` is the rest of its identity, such as ``subject_of`` a model and its data.
     """
-    plots.check()
+    figures.check()
     run = Run(out, f"experiment {name}")
     identity = asdict(settings) | dict(subject or {})
     run.known = {"experiment": name, "settings": identity}

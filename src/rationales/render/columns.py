@@ -1,4 +1,4 @@
-"""The columns before the text or the matrix: verdict, target, size, and probabilities.
+"""A table of rationales: verdict, target, size and probabilities before the text or the matrix.
 
 Verdict, target and size are always there. The others yield where there is no room for them: first
 the model's own choice, which then stands below the text, then the probabilities.
@@ -6,54 +6,14 @@ the model's own choice, which then stands below the text, then the probabilities
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Sequence
 
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from rationales.render.marks import (
-    FAINT,
-    label,
-    percent,
-    shortened,
-    size,
-    target,
-    verdict,
-)
+from rationales.render.marks import FAINT, label, percent, shortened, size, target, verdict
 from rationales.result import Explanation, Rationale, Step
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column that is there if anything stands in it, and if there is room."""
-
-    title: str
-    cell: Callable[[Rationale], str]
-    justify: Literal["left", "right"] = "right"
-
-    def width(self, rationales: Sequence[Rationale]) -> int:
-        """The cells that it takes; 0 if nothing stands in it."""
-        texts = [self.cell(rationale) for rationale in rationales]
-        lines = "\n".join([self.title, *texts]).split("\n")
-        return max(map(cell_len, lines)) if any(texts) else 0
-
-
-def given_all(rationale: Rationale) -> str:
-    """The target's probability given the whole context."""
-    return percent(rationale.full_context.target_logprob if rationale.full_context else None)
-
-
-def given_kept(rationale: Rationale) -> str:
-    """The target's probability given the rationale."""
-    return percent(rationale.steps[-1].target_logprob if rationale.steps else None)
-
-
-def alternative(rationale: Rationale) -> str:
-    """The probability of the alternative given the rationale, in a contrast."""
-    return percent(rationale.steps[-1].contrast_logprob if rationale.steps else None)
 
 
 def choices(rationale: Rationale) -> list[str]:
@@ -74,71 +34,76 @@ def first_choice(step: Step, quote: str = "", width: int = 20) -> str:
     return f"{quote}{shortened(text, width)}{quote} {percent(step.prediction_logprob)}".rstrip()
 
 
-_ALL = Column("p given\nall", given_all)
-_KEPT = Column("p given\nkept", given_kept)
-_ALTERNATIVE = Column("p instead\ngiven kept", alternative)
-_CHOICE = Column("the model\nsays", lambda rationale: "\n".join(choices(rationale)), "left")
-_BY_IMPORTANCE = (_KEPT, _ALL, _ALTERNATIVE, _CHOICE)
-_IN_ORDER = (_ALL, _KEPT, _ALTERNATIVE, _CHOICE)
-
-
-@dataclass(frozen=True)
-class Leading:
-    """The first columns of a table of rationales, and which of those that may yield are there."""
-
-    explanation: Explanation
-    target_width: int
-    padding: int
-    columns: tuple[Column, ...]
-    room: int
-    """Cells that are left; below 0, there are too few for the columns that are always there."""
-
-    def grid(self) -> Table:
-        """A table with these columns, to which others can be added."""
-        grid = Table(box=None, padding=(0, self.padding, 0, 0), header_style=FAINT)
-        grid.add_column("", no_wrap=True)
-        grid.add_column("target", no_wrap=True, vertical="top")
-        grid.add_column("size", justify="right", no_wrap=True)
-        for column in self.columns:
-            grid.add_column(column.title, justify=column.justify, no_wrap=True)
-        return grid
-
-    def rows(self) -> Iterator[tuple[Rationale, list[Text | str]]]:
-        """Each rationale and its cells; those of its alternatives come after it."""
-        for rationale in self.explanation:
-            yield rationale, self._cells(rationale, target(rationale, self.target_width))
-            for other in rationale.alternatives:
-                yield other, self._cells(other, Text("or", FAINT))
-
-    def _cells(self, rationale: Rationale, target: Text) -> list[Text | str]:
-        own = (Text(column.cell(rationale)) for column in self.columns)
-        return [verdict(rationale), target, size(rationale), *own]
-
-    def completed(self, rationale: Rationale, text: Text) -> Text:
-        """The text of the last column: with the model's own choice, if that has no column."""
-        said = "" if _CHOICE in self.columns else ", ".join(choices(rationale))
-        return Text.assemble(text, (f"\nthe model says {said}", FAINT)) if said else text
+_ALL, _KEPT, _INSTEAD = "p given\nall", "p given\nkept", "p instead\ngiven kept"
+_CHOICE = "the model\nsays"
+_OPTIONAL: dict[str, Callable[[Rationale], str]] = {
+    _ALL: lambda r: percent(r.full_context.target_logprob if r.full_context else None),
+    _KEPT: lambda r: percent(r.steps[-1].target_logprob if r.steps else None),
+    _INSTEAD: lambda r: percent(r.steps[-1].contrast_logprob if r.steps else None),
+    _CHOICE: lambda r: "\n".join(choices(r)),
+}
+"""The columns that are there if anything stands in them, and if there is room."""
+_BY_IMPORTANCE = (_KEPT, _ALL, _INSTEAD, _CHOICE)
 
 
 def shown(explanation: Explanation) -> list[Rationale]:
-    """The rationales in the order of their rows."""
+    """The rationales in the order of their rows: each is followed by its alternatives."""
     return [each for rationale in explanation for each in (rationale, *rationale.alternatives)]
 
 
-def leading(explanation: Explanation, width: int, rest: int, padding: int) -> Leading:
-    """The columns that fit in beside the ``rest``; there is at least one rationale."""
+def widest(texts: Sequence[str]) -> int:
+    """The cells that a column of these texts takes."""
+    return max(cell_len(line) for text in texts for line in text.split("\n"))
+
+
+def rationale_table(
+    explanation: Explanation,
+    width: int,
+    headings: Sequence[str],
+    cells: Callable[[Rationale], list[Text]],
+    *,
+    rest: int,
+    padding: int,
+) -> tuple[Table, int]:
+    """A table of at least one rationale, and the room that is left: below 0, there is too little.
+
+    Its last columns have these headings and cells, and take at least ``rest`` of the width.
+    """
     rationales = shown(explanation)
     narrow = max(8, width // 4)
-    targets = [target(rationale, narrow).cell_len for rationale in explanation]
-    sizes = [len(size(rationale)) for rationale in rationales]
-    always = (1, max(len("target"), *targets), max(len("size"), *sizes))
+    targets = [
+        each
+        for rationale in explanation
+        for each in [target(rationale, narrow)] + [Text("or", FAINT)] * len(rationale.alternatives)
+    ]
+    sizes = [size(rationale) for rationale in rationales]
+    always = (1, widest(["target", *(text.plain for text in targets)]), widest(["size", *sizes]))
     room = width - rest - sum(each + padding for each in always)
-    there: list[Column] = []
-    for column in _BY_IMPORTANCE:
-        if own := column.width(rationales):
-            if own + padding > room:
+    texts = {title: [cell(each) for each in rationales] for title, cell in _OPTIONAL.items()}
+    there: set[str] = set()
+    for title in _BY_IMPORTANCE:
+        if any(texts[title]):
+            own = widest([title, *texts[title]]) + padding
+            if own > room:
                 break
-            room -= own + padding
-            there.append(column)
-    columns = tuple(column for column in _IN_ORDER if column in there)
-    return Leading(explanation, narrow, padding, columns, room)
+            room -= own
+            there.add(title)
+    optional = [title for title in _OPTIONAL if title in there]
+
+    grid = Table(box=None, padding=(0, padding, 0, 0), header_style=FAINT)
+    grid.add_column("", no_wrap=True)
+    grid.add_column("target", no_wrap=True)
+    grid.add_column("size", justify="right", no_wrap=True)
+    for title in optional:
+        grid.add_column(title, justify="left" if title == _CHOICE else "right", no_wrap=True)
+    for heading in headings[:-1]:
+        grid.add_column(Text(heading), justify="center", no_wrap=True)
+    grid.add_column(headings[-1], overflow="fold")
+    for place, rationale in enumerate(rationales):
+        *own_cells, text = cells(rationale)
+        if _CHOICE not in there and (said := ", ".join(choices(rationale))):
+            text = Text.assemble(text, (f"\nthe model says {said}", FAINT))
+        leading = [verdict(rationale), targets[place], sizes[place]]
+        leading += [Text(texts[title][place]) for title in optional]
+        grid.add_row(*leading, *own_cells, text)
+    return grid, room

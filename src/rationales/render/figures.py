@@ -1,26 +1,60 @@
-"""Figures of rationales: bars of a table, the matrix of a text, passages with their rationales.
+"""Figures, as PNG and SVG, without a screen.
 
-The matrix is that of the paper's first figure, the passages those of its figure on Lambada, the
-alignment that of its figure on translation.
+Of rationales: bars of a table, the matrix of a text (the paper's first figure), passages with their
+rationales (its figure on Lambada), the alignment of a translation. Of models: the toys, and what a
+compatibility adapter changes.
+
+Colours are those of Okabe and Ito, which people who confuse red and green can tell apart.
+matplotlib is imported when a figure is drawn: it is an extra.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rationales.render.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, make_panels
+from rationales.errors import MissingExtraError
 from rationales.result import Explanation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from rationales.compat.measure import Measurement
+
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#666666"
 _LOOKS = list(zip((BLUE, ORANGE, GREEN, PURPLE, GREY), "os^Dv", strict=True))
-_HIGHLIGHT, _LIGHT = "#F9E27D", "#A9DDCB"
+_HIGHLIGHT, _LIGHT, _EMPTY = "#F9E27D", "#A9DDCB", "#f1f1f1"
 _COLUMNS, _LETTERS = 92, 8.0
 """Characters of a line of a passage, and their size in points."""
+_STYLE: dict[Any, Any] = {
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "svg.fonttype": "none",  # letters stay letters
+    "svg.hashsalt": "rationales",  # the same figure is the same file
+}
+
+
+def check() -> None:
+    """Raise if figures cannot be drawn; better before an experiment than after it."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("drawing figures", "plots") from error
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as what the name of the file says: ``.png`` or ``.svg``."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(_STYLE):
+        figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def bars(table: dict[str, Any], keys: Sequence[str]) -> Figure:
@@ -29,22 +63,20 @@ def bars(table: dict[str, Any], keys: Sequence[str]) -> Figure:
     columns = [c for c in table["columns"] if c["key"] in keys]
     columns = [c for c in columns if any(row["cells"][c["key"]] for row in rows)]
     size = (2.4 + 2.3 * max(1, len(columns)), 1.1 + 0.34 * len(rows))
-    figure, panels = make_panels(max(1, len(columns)), size)
+    figure, panels = _panels(max(1, len(columns)), size)
     for panel, column in zip(panels, columns, strict=False):
         for place, row in enumerate(rows):
             cell, paper = row["cells"][column["key"]], row["paper"].get(column["key"])
             if cell is not None:
                 colour = ORANGE if row["method"].startswith("greedy") else BLUE
-                reach = [[cell["mean"] - cell["low"]], [cell["high"] - cell["mean"]]]
-                panel.barh(place, cell["mean"], color=colour, alpha=0.75, height=0.65)
-                panel.errorbar(
-                    cell["mean"], place, xerr=reach, color="black", linewidth=1, capsize=2
-                )
+                mean = cell["mean"]
+                reach = [[mean - cell["low"]], [cell["high"] - mean]]
+                panel.barh(place, mean, color=colour, alpha=0.75, height=0.65)
+                panel.errorbar(mean, place, xerr=reach, color="black", linewidth=1, capsize=2)
             if isinstance(paper, float):
                 panel.plot(paper, place, "D", color="white", markeredgecolor=GREY, markersize=5)
-        panel.set_xlabel(column["title"])
+        panel.set(xlabel=column["title"], axisbelow=True)
         panel.grid(axis="y", visible=False)
-        panel.set_axisbelow(True)
     panels[0].set_yticks(range(len(rows)), [row["label"] for row in rows])
     figure.suptitle(f"{table['title']} (bars: ours, with 95 % intervals; diamonds: the paper's)")
     return figure
@@ -57,22 +89,15 @@ def matrix(explanation: Explanation) -> Figure:
     """
     rationales, tokens = list(explanation), explanation.tokens
     width = max((r.target for r in rationales), default=1)
-    figure, (panel,) = make_panels(1, (1.6 + 0.36 * width, 1.5 + 0.3 * len(rationales)))
-    for place, rationale in enumerate(rationales):
-        for column in range(rationale.target):
-            panel.add_patch(_cell(column, place, "#f1f1f1"))
+    figure, (panel,) = _panels(1, (1.6 + 0.36 * width, 1.5 + 0.3 * len(rationales)))
+    colours: dict[tuple[int, int], str] = {}
+    for row, rationale in enumerate(rationales):
+        colours |= {(column, row): _EMPTY for column in range(rationale.target)}
         for number, index in enumerate(rationale.indices, start=1):
-            panel.add_patch(_cell(index, place, BLUE if rationale.sufficient else GREY))
-            panel.text(
-                index, place, str(number), color="white", ha="center", va="center", fontsize=7
-            )
-    panel.set_xlim(-0.5, width - 0.5)
-    panel.set_ylim(len(rationales) - 0.5, -0.5)
-    panel.set_xticks(range(width), [_plain(t.text) for t in tokens[:width]], rotation=60, ha="left")
-    panel.set_yticks(
-        range(len(rationales)), [_plain(r.target_text or tokens[r.target].text) for r in rationales]
-    )
-    _bare(panel)
+            colours[index, row] = BLUE if rationale.sufficient else GREY
+            panel.text(index, row, str(number), color="white", ha="center", va="center", fontsize=7)
+    targets = [r.target_text or tokens[r.target].text for r in rationales]
+    _draw_cells(panel, [token.text for token in tokens[:width]], targets, colours)
     return figure
 
 
@@ -93,25 +118,36 @@ def alignment(shown: Aligned) -> Figure:
     Possible links are lighter than sure ones.
     """
     rows, columns = len(shown.target), len(shown.source)
-    figure, panels = make_panels(2, (2.4 + 0.52 * columns, 1.5 + 0.26 * rows))
-    colours = (
-        ("greedy source rationales", dict.fromkeys(shown.found, BLUE)),
-        (
-            "gold alignment",
-            dict.fromkeys(shown.possible, _LIGHT) | dict.fromkeys(shown.sure, GREEN),
-        ),
-    )
-    for panel, (title, colour) in zip(panels, colours, strict=True):
-        for row in range(rows):
-            for column in range(columns):
-                panel.add_patch(_cell(column, row, colour.get((column, row), "#f1f1f1")))
-        panel.set_xlim(-0.5, columns - 0.5)
-        panel.set_ylim(rows - 0.5, -0.5)
-        panel.set_xticks(range(columns), map(_plain, shown.source), rotation=60, ha="left")
-        panel.set_yticks(range(rows), map(_plain, shown.target))
-        panel.set_xlabel(title)
-        _bare(panel)
+    figure, (left, right) = _panels(2, (2.4 + 0.52 * columns, 1.5 + 0.26 * rows))
+    empty = {(column, row): _EMPTY for row in range(rows) for column in range(columns)}
+    gold = dict.fromkeys(shown.possible, _LIGHT) | dict.fromkeys(shown.sure, GREEN)
+    found = dict.fromkeys(shown.found, BLUE)
+    _draw_cells(left, shown.source, shown.target, empty | found)
+    _draw_cells(right, shown.source, shown.target, empty | gold)
+    left.set_xlabel("greedy source rationales")
+    right.set_xlabel("gold alignment")
     return figure
+
+
+def _draw_cells(
+    panel: Axes,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    colours: Mapping[tuple[int, int], str],
+) -> None:
+    """Draw a matrix, its cells coloured by (column, row); columns are named above it."""
+    from matplotlib.patches import Rectangle
+
+    for (column, row), colour in colours.items():
+        corner = (column - 0.46, row - 0.44)
+        panel.add_patch(Rectangle(corner, 0.92, 0.88, color=colour, linewidth=0))
+    panel.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
+    panel.set_xticks(range(len(columns)), map(_plain, columns), rotation=60, ha="left")
+    panel.set_yticks(range(len(rows)), map(_plain, rows))
+    panel.xaxis.tick_top()
+    panel.grid(visible=False)
+    panel.tick_params(length=0)
+    panel.spines[:].set_visible(False)
 
 
 @dataclass(frozen=True)
@@ -127,94 +163,155 @@ class Highlighted:
 
 def passages(shown: Sequence[Highlighted]) -> Figure:
     """Passages one below the other: rationales highlighted, the human annotation in bold."""
-    layouts = [_laid_out(each.pieces) for each in shown]
-    heights = [2.0 + max(line for line, _, _, _ in layout) + 1 for layout in layouts]
+    from matplotlib.patches import Rectangle
+
+    layouts = [list(_laid_out(each.pieces)) for each in shown]
+    heights = [3.0 + max(line for line, _, _, _ in layout) for layout in layouts]
     # A column of the axes is a letter wide, so that the pieces of a line join up.
     width = _COLUMNS * 0.602 * _LETTERS / 72
-    figure, (panel,) = make_panels(1, (width / 0.96, sum(heights) * 1.5 * _LETTERS / 72 / 0.96))
+    figure, (panel,) = _panels(1, (width / 0.96, sum(heights) * 1.5 * _LETTERS / 72 / 0.96))
     figure.set_layout_engine("none")
     panel.set_position((0.02, 0.02, 0.96, 0.96))
     top = 0.0
     for each, layout, height in zip(shown, layouts, heights, strict=True):
         panel.text(0, top + 0.5, _plain(each.title), fontsize=8, color=GREY, va="center")
         for line, column, text, index in layout:
-            _write(panel, each, (column, top + 1 + line), text, index)
+            corner = (column, top + 1 + line)
+            if index in each.kept:
+                panel.add_patch(Rectangle(corner, len(text), 0.95, color=_HIGHLIGHT, linewidth=0))
+            panel.text(
+                column,
+                top + 1.5 + line,
+                _plain(text),
+                fontfamily="monospace",
+                fontsize=_LETTERS,
+                fontweight="bold" if index in each.human else "normal",
+                color=ORANGE if index == each.target else "black",
+                va="center_baseline",
+            )
         top += height
-    panel.set_xlim(0, _COLUMNS)
-    panel.set_ylim(top, 0)
+    panel.set(xlim=(0, _COLUMNS), ylim=(top, 0))
     panel.set_axis_off()
     return figure
 
 
-def lines(series: dict[str, list[tuple[float, float]]], x: str, y: str, title: str = "") -> Figure:
-    """Curves of (x, y) points by their label, both axes logarithmic."""
-    figure, (panel,) = make_panels(1, (5.6, 3.8))
-    for place, (label, points) in enumerate(series.items()):
-        colour, marker = _LOOKS[place % len(_LOOKS)]
-        xs, ys = [point[0] for point in points], [point[1] for point in points]
-        panel.plot(xs, ys, f"{marker}-", color=colour, markersize=4, label=label)
-    panel.set_xscale("log", base=2)
-    panel.set_yscale("log")
-    panel.set_xlabel(x)
-    panel.set_ylabel(y)
-    panel.set_title(title)
-    panel.legend(loc="best", frameon=False)
-    return figure
-
-
-def _write(
-    panel: Axes, each: Highlighted, place: tuple[float, float], text: str, index: int
-) -> None:
-    """One piece of a passage, where it belongs."""
-    from matplotlib.patches import Rectangle
-
-    column, line = place
-    body = text.strip(" ")
-    indent = len(text) - len(text.lstrip(" "))
-    if index in each.kept and body:
-        panel.add_patch(
-            Rectangle((column + indent, line), len(body), 0.95, color=_HIGHLIGHT, linewidth=0)
-        )
-    if body:
-        panel.text(
-            column + indent,
-            line + 0.5,
-            _plain(body),
-            fontfamily="monospace",
-            fontsize=_LETTERS,
-            fontweight="bold" if index in each.human else "normal",
-            color=ORANGE if index == each.target else "black",
-            va="center_baseline",
-        )
-
-
-def _laid_out(pieces: Sequence[str]) -> list[tuple[int, int, str, int]]:
-    """Where each piece goes: line, column, its text, and its place among the pieces."""
-    found: list[tuple[int, int, str, int]] = []
+def _laid_out(pieces: Sequence[str]) -> Iterator[tuple[int, int, str, int]]:
+    """Where each piece goes that is not a space: line, column, its text, its place among them."""
     line = column = 0
     for index, piece in enumerate(pieces):
         text = " ".join(piece.splitlines()) if piece.strip() else " " * bool(piece)
         if column + len(text) > _COLUMNS and column > 0:
             line, column = line + 1, 0
             text = text.lstrip(" ")
-        found.append((line, column, text, index))
+        if body := text.strip(" "):
+            yield line, column + len(text) - len(text.lstrip(" ")), body, index
         column += len(text)
-    return found
 
 
-def _bare(panel: Axes) -> None:
-    """Take lines and ticks off a matrix; its columns are named above it."""
-    panel.xaxis.tick_top()
-    panel.grid(visible=False)
-    panel.tick_params(length=0)
-    for spine in panel.spines.values():
-        spine.set_visible(False)
+def lines(series: dict[str, list[tuple[float, float]]], x: str, y: str, title: str = "") -> Figure:
+    """Curves of (x, y) points by their label, both axes logarithmic."""
+    figure, (panel,) = _panels(1, (5.6, 3.8))
+    for place, (label, points) in enumerate(series.items()):
+        colour, marker = _LOOKS[place % len(_LOOKS)]
+        xs, ys = ([point[axis] for point in points] for axis in (0, 1))
+        panel.plot(xs, ys, f"{marker}-", color=colour, markersize=4, label=label)
+    panel.set_xscale("log", base=2)
+    panel.set(yscale="log", xlabel=x, ylabel=y, title=title)
+    panel.legend(loc="best", frameon=False)
+    return figure
 
 
-def _cell(column: float, row: float, colour: str) -> Any:
-    from matplotlib.patches import Rectangle
+def majority(results: dict[str, Any]) -> Figure:
+    """The probability of 1 against the number of ones seen, a panel for each model."""
+    models = list(results["models"].values())
+    bits = results["settings"]["bits"]
+    sizes = sorted({round(bits * share) for share in (3 / 17, 7 / 17, 11 / 17, 15 / 17)})
+    looks = list(zip(sizes, (BLUE, GREEN, ORANGE, PURPLE), "os^D", strict=False))
+    figure, panels = _panels(len(models), (4.1 * len(models), 3.9))
+    for panel, model in zip(panels, models, strict=True):
+        for size, colour, marker in looks:
+            cells = [cell for cell in model["cells"] if cell["size"] == size]
+            ones, exact, low, high, means = (
+                [cell[key] for cell in cells] for key in ("ones", "exact", "low", "high", "mean")
+            )
+            panel.plot(ones, exact, "--", color=colour, linewidth=1.3)
+            panel.vlines(ones, low, high, color=colour, linewidth=1.2, alpha=0.6)
+            panel.plot(ones, means, marker, color=colour, markersize=4, label=f"{size} bits seen")
+        title = f"{model['label']} (error {model['calibration_error']:.3f})"
+        panel.set(title=title, xlabel="ones seen", ylim=(-0.05, 1.05))
+        panel.locator_params(axis="x", integer=True)
+    panels[0].set_ylabel("model's probability of a majority of 1")
+    panels[0].plot([], [], "-", color=GREY, alpha=0.6, label="80 % of subsets")
+    panels[0].plot([], [], "--", color=GREY, label="exact")
+    figure.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=len(looks) + 2,
+        columnspacing=1.2,
+        handletextpad=0.4,
+        frameon=False,
+    )
+    return figure
 
-    return Rectangle((column - 0.46, row - 0.44), 0.92, 0.88, color=colour, linewidth=0)
+
+def repetition(results: dict[str, Any]) -> Figure:
+    """The probability that a lone word is followed by itself, by its position."""
+    figure, (panel,) = _panels(1, (5.6, 3.6))
+    word = results["word"].strip()
+    for name, (colour, marker) in (("before", (ORANGE, "o")), ("after", (BLUE, "s"))):
+        model = results["models"][name]
+        places = range(1, len(model["repeats"]) + 1)
+        looks: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 2.6}
+        panel.plot(places, model["repeats"], **looks, label=model["label"])
+    panel.set(
+        yscale="log",
+        xlabel=f"position t of a lone “{word}”",
+        ylabel=f"f( “{word}” | “{word}” at t )",
+        title=f"How probable is another “{word}” after “{word}” alone?",
+    )
+    panel.legend(loc="best", frameon=False)
+    return figure
+
+
+def compatibility(measurements: list[Measurement]) -> Figure:
+    """Surprise over the size of the subset, and p("the" | word, "the") over their distance."""
+    figure, (nll, the) = _panels(2, (8.4, 3.7), share=False)
+    first = measurements[0]
+    for measured, colour in zip(measurements, (ORANGE, BLUE), strict=False):
+        looks: dict[str, Any] = {"fmt": "o-", "color": colour, "markersize": 4}
+        looks["label"] = "with adapter" if measured.adapter else "model"
+        points = {**measured.by_size, measured.length: measured.full}
+        means = [point.mean for point in points.values()]
+        nll.errorbar(list(points), means, [point.error for point in points.values()], **looks)
+        the.errorbar(list(measured.the), [point.mean for point in measured.the.values()], **looks)
+    nll.axhline(first.unigram.mean, linestyle="--", color=GREY, linewidth=1.2, label="unigram")
+    nll.set_xscale("log", base=2)
+    nll.set(
+        title="Next token, random subsets",
+        xlabel=f"tokens kept of {first.length}",
+        ylabel="negative log-likelihood, nats",
+    )
+    the.set_xscale("log", base=2)
+    the.set(
+        title='"the" after a lone word and "the"',
+        xlabel="distance of the two, tokens",
+        ylabel='probability of another "the"',
+    )
+    nll.legend()
+    return figure
+
+
+def _panels(count: int, size: tuple[float, float], share: bool = True) -> tuple[Figure, list[Axes]]:
+    """A figure with panels side by side that share their vertical axis, unless told otherwise."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)  # draws to files only, whatever the display
+        panels = figure.subplots(1, count, sharey=share, squeeze=False)
+    return figure, list(panels[0])
 
 
 def _plain(text: str) -> str:

@@ -7,6 +7,7 @@ always           ✓ sufficient, ✗ not reached, * not the model's first choice
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,7 +15,6 @@ from math import exp
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.segment import Segment
 from rich.text import Text
 
 from rationales.context import Token
@@ -90,25 +90,21 @@ def highlighted(rationale: Rationale, marks: Marks = COLOURS, room: int = 40) ->
             text.append(" → ", FAINT)
         side = own_side
         pieces = [visible(token.text) for token, _ in run]
-        if kind == "kept":
-            _append_kept(text, pieces, marks)
+        if kind == "kept":  # brackets are around all that stand side by side
+            opening, closing = marks.kept
+            for piece in pieces:
+                # The space before a word is not part of what was kept, to the eye.
+                bare = piece.lstrip(" ") or piece
+                text.append(piece[: len(piece) - len(bare)])
+                text.append(opening + bare, KEPT)
+                opening = ""
+            text.append(closing, KEPT)
         elif kind == "pinned":
             pinned = shortened("".join(pieces), max(12, room // 2))
             text.append(pinned.join(marks.pinned), PINNED)
         else:
             text.append(_cut("".join(pieces), room if text else 0, room), DROPPED)
     return text
-
-
-def _append_kept(text: Text, pieces: list[str], marks: Marks) -> None:
-    """Add kept tokens that stand side by side; brackets are around them all."""
-    opening, closing = marks.kept
-    for place, piece in enumerate(pieces):
-        # The space before a word is not part of what was kept, to the eye.
-        bare = piece.lstrip(" ") or piece
-        text.append(piece[: len(piece) - len(bare)])
-        text.append(bare if place else opening + bare, KEPT)
-    text.append(closing, KEPT)
 
 
 def _cut(text: str, head: int, tail: int) -> str:
@@ -149,6 +145,20 @@ def percent(logprob: float | None) -> str:
     return f"{100 * probability:.3g}%" if probability < 0.0995 else f"{100 * probability:.1f}%"
 
 
+_INSTEAD = dict(zip("✓✗‹›«»…·■█→␣⏎⇥␍–", "+x[]{}~.##>_//\\-", strict=True))
+"""What stands for our own signs where only ASCII can be shown."""
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    """What stands for characters that an encoding lacks, and where to go on: an error handler."""
+    assert isinstance(error, UnicodeEncodeError)
+    lacking = error.object[error.start : error.end]
+    return "".join(_INSTEAD.get(c, "?" * cell_len(c)) for c in lacking), error.end
+
+
+codecs.register_error("rationales", _replaced)
+
+
 class Encodable:
     """A renderable in which what the terminal's encoding lacks is replaced, cell by cell."""
 
@@ -157,20 +167,5 @@ class Encodable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for segment in console.render(self._renderable, options):
-            yield Segment(
-                _encodable(segment.text, options.encoding), segment.style, segment.control
-            )
-
-
-_INSTEAD = dict(zip("✓✗‹›«»…·■█→␣⏎⇥␍–", "+x[]{}~.##>_//\\-", strict=True))
-"""What stands for our own signs where only ASCII can be shown."""
-
-
-def _encodable(text: str, encoding: str) -> str:
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        if len(text) == 1:
-            return _INSTEAD.get(text, "?" * cell_len(text))
-        return "".join(_encodable(character, encoding) for character in text)
-    return text
+            text = segment.text.encode(options.encoding, "rationales").decode(options.encoding)
+            yield segment._replace(text=text)

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from math import exp
 
-from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from rationales.render.columns import first_choice
-from rationales.render.marks import (
-    FAINT,
-    NOT_REACHED,
-    label,
-    percent,
-    shortened,
-    verdict_style,
-)
+from rationales.render.columns import first_choice, widest
+from rationales.render.marks import FAINT, NOT_REACHED, label, percent, shortened, verdict_style
 from rationales.result import Candidate, Rationale, Step
 
 _PADDING = 2
@@ -33,72 +25,63 @@ def steps_table(rationale: Rationale, width: int) -> Table:
     """
     steps = rationale.steps
     most = max(12, width // 3)
-    added = [shortened(_added(rationale, step), most) for step in steps]
+    added = [shortened(_text(rationale, step), most) for step in steps]
     says = [first_choice(step, width=most // 2) for step in steps]
+    tried = [
+        ", ".join(
+            f"{shortened(_text(rationale, each), 20)} {percent(each.target_logprob)}"
+            for each in step.candidates
+        )
+        for step in steps
+    ]
     with_contrast = any(step.contrast_logprob is not None for step in steps)
-    with_candidates = any(step.candidates for step in steps)
-    room = width - _widest(added) - _widest(says) - (1 + with_contrast) * _PROBABILITY
-    candidates_beside = with_candidates and room >= _CANDIDATES
+    room = width - (1 + with_contrast) * _PROBABILITY
+    room -= sum(widest(["the model", *texts]) + _PADDING for texts in (added, says) if texts)
+    candidates_beside = any(tried) and room >= _CANDIDATES
     room -= candidates_beside * _CANDIDATES
     bar = min(_BAR, room - _PADDING)
-    with_bar = bar >= _BAR // 2
 
-    grid = Table(title=_title(rationale, width), title_justify="left", box=None)
-    grid.padding = (0, _PADDING, 0, 0)
-    grid.header_style = FAINT
-    grid.add_column("added", no_wrap=True)
-    grid.add_column("p of\ntarget", justify="right", no_wrap=True)
-    if with_bar:
-        grid.add_column("", no_wrap=True)
+    columns: dict[str, list[Text]] = {"added": [Text(text) for text in added]}
+    columns["p of\ntarget"] = [Text(percent(step.target_logprob)) for step in steps]
+    if bar >= _BAR // 2:
+        bars = ("█" * round(bar * exp(step.target_logprob)) for step in steps)
+        columns[""] = [Text(each, "green") for each in bars]
     if with_contrast:
-        grid.add_column("p of\ninstead", justify="right", no_wrap=True)
-    grid.add_column("the model\nthen says", overflow="fold")
+        columns["p of\ninstead"] = [Text(percent(step.contrast_logprob)) for step in steps]
     if candidates_beside:
-        grid.add_column("best candidates", overflow="fold")
-    for step, text, said in zip(steps, added, says, strict=True):
-        row: list[str | Text] = [Text(text), percent(step.target_logprob)]
-        if with_bar:
-            row.append(Text("█" * round(bar * exp(step.target_logprob)), "green"))
-        if with_contrast:
-            row.append(percent(step.contrast_logprob))
-        candidates = _candidates(rationale, step)
-        if candidates_beside:
-            row += [Text(said), Text(candidates, FAINT)]
+        columns["the model\nthen says"] = [Text(said) for said in says]
+        columns["best candidates"] = [Text(candidates, FAINT) for candidates in tried]
+    else:
+        below = (f"\nbest: {candidates}" if candidates else "" for candidates in tried)
+        columns["the model\nthen says"] = [
+            Text.assemble(said, (best, FAINT)) for said, best in zip(says, below, strict=True)
+        ]
+
+    name = shortened(label(rationale.target_text or ""), width // 2)
+    reached = " was reached" if rationale.sufficient else " was not reached"
+    grid = Table(
+        title=Text.assemble("how ", (name, verdict_style(rationale)), reached),
+        caption=Text(f"stopped: {rationale.stopped}", NOT_REACHED) if rationale.stopped else None,
+        title_justify="left",
+        caption_justify="left",
+        box=None,
+        padding=(0, _PADDING, 0, 0),
+        header_style=FAINT,
+    )
+    for heading in columns:
+        if heading in ("the model\nthen says", "best candidates"):
+            grid.add_column(heading, overflow="fold")
         else:
-            below = f"\nbest: {candidates}" if candidates else ""
-            row.append(Text.assemble(said, (below, FAINT)))
+            right = heading.startswith("p of")
+            grid.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    for row in zip(*columns.values(), strict=True):
         grid.add_row(*row)
-    if rationale.stopped:
-        grid.caption = Text(f"stopped: {rationale.stopped}", NOT_REACHED)
-        grid.caption_justify = "left"
     return grid
 
 
-def _title(rationale: Rationale, width: int) -> Text:
-    return Text.assemble(
-        "how ",
-        (shortened(label(rationale.target_text or ""), width // 2), verdict_style(rationale)),
-        " was reached" if rationale.sufficient else " was not reached",
-    )
-
-
-def _added(rationale: Rationale, step: Step) -> str:
-    return "(pinned only)" if step.index is None else label(_unit_text(rationale, step))
-
-
-def _candidates(rationale: Rationale, step: Step) -> str:
-    return ", ".join(
-        f"{shortened(label(_unit_text(rationale, each)), 20)} {percent(each.target_logprob)}"
-        for each in step.candidates
-    )
-
-
-def _unit_text(rationale: Rationale, added: Step | Candidate) -> str:
-    """The characters of what was added, or could have been: a token, or all those of a unit."""
-    assert added.index is not None
+def _text(rationale: Rationale, added: Step | Candidate) -> str:
+    """What was added, or could have been: a token, or all those of a unit."""
+    if added.index is None:
+        return "(pinned only)"
     indices = added.unit or (added.index,)
-    return "".join(rationale.tokens[index].text for index in indices)
-
-
-def _widest(texts: list[str]) -> int:
-    return max(len("the model"), *map(cell_len, texts)) + _PADDING if texts else 0
+    return label("".join(rationale.tokens[index].text for index in indices))

@@ -1,4 +1,8 @@
-"""An explanation in a terminal: one row a target, its rationale marked in the text."""
+"""An explanation in a terminal: one row a target, its rationale marked in the text.
+
+A translation is a matrix, if there is room for it: target tokens × source tokens, a filled cell for
+each one kept, and beside each row the words of the translation itself that were kept.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rationales.render.columns import leading, shown
+from rationales.render.columns import rationale_table, shown, widest
 from rationales.render.marks import (
     BRACKETS,
     CELL,
@@ -25,43 +29,48 @@ from rationales.render.marks import (
     marks_of,
     visible,
 )
-from rationales.result import Explanation
+from rationales.render.steps import steps_table
+from rationales.result import Explanation, Rationale
+
+_LEAST_BESIDE = 16
+"""Characters that the words of the translation need beside the matrix, at least."""
 
 
 def show(explanation: Explanation, *, steps: bool = False, console: Console | None = None) -> None:
     """Print the explanation; with ``steps``, how each rationale grew."""
-    from rationales.render.matrix import matrix
-    from rationales.render.steps import steps_table
-
     console = console or Console()
-    marks = marks_of(console)
+    width, marks = console.width, marks_of(console)
 
     def put(renderable: RenderableType) -> None:
         console.print(Encodable(renderable))
 
-    put(header(explanation))
+    put(_header(explanation))
     if translation := [t for t in explanation.tokens if t.side == "target" and not t.pinned]:
         put(Text(f"translation: {visible(''.join(token.text for token in translation))}"))
     for index in explanation.unexplainable:
         text = visible(explanation.tokens[index].text)
         put(Text(f"token {index} {text!r} has nothing before it: unexplainable"))
     if explanation.rationales:
-        grid = matrix(explanation, console.width)
-        put(grid or table(explanation, console.width, marks))
-        put(legend(explanation, console.width, None if grid else marks))
+        matrix = _matrix(explanation, width)
+        put(matrix or _table(explanation, width, marks))
+        put(_legend(explanation, width, None if matrix else marks))
     if steps:
         for rationale in explanation:
             put("")
-            put(steps_table(rationale, console.width))
+            put(steps_table(rationale, width))
 
 
-def header(explanation: Explanation) -> Text:
-    """The line that says what was run."""
+def _header(explanation: Explanation) -> Text:
+    """The line that says what was run: ``fast``, ``unit word`` are options."""
+    names = {name.replace("_", "-"): value for name, value in explanation.options.items()}
     parts = [
         explanation.model,
         *(["compatible"] if explanation.adapter else []),
         explanation.method,
-        *_options(explanation),
+        *(
+            name if value is True else f"{name} {label(str(value))}"
+            for name, value in names.items()
+        ),
         f"{explanation.evaluation} evaluation",
         f"{explanation.seconds:.1f} s",
     ]
@@ -70,28 +79,44 @@ def header(explanation: Explanation) -> Text:
     return Text(" · ".join(parts), style=FAINT)
 
 
-def _options(explanation: Explanation) -> list[str]:
-    """The options that shaped the rationales, in words: ``fast``, ``unit word``, ``span``."""
-    return [
-        name.replace("_", "-") if value is True else f"{name.replace('_', '-')} {label(str(value))}"
-        for name, value in explanation.options.items()
-    ]
-
-
-def table(explanation: Explanation, width: int, marks: Marks) -> Table:
+def _table(explanation: Explanation, width: int, marks: Marks) -> Table:
     """One row a target: verdict, target, size, probabilities, and the text before the target."""
-    room = min(40, max(12, width // 2))
-    texts = [highlighted(rationale, marks, room) for rationale in shown(explanation)]
-    longest = max(text.cell_len for text in texts)
-    first = leading(explanation, width, rest=min(longest, max(18, width // 3)), padding=2)
-    grid = first.grid()
-    grid.add_column("context", overflow="fold")
-    for (rationale, cells), text in zip(first.rows(), texts, strict=True):
-        grid.add_row(*cells, first.completed(rationale, text))
+
+    def context(rationale: Rationale) -> Text:
+        return highlighted(rationale, marks, room=min(40, max(12, width // 2)))
+
+    longest = max(context(rationale).cell_len for rationale in shown(explanation))
+    rest = min(longest, max(18, width // 3))
+    grid, _ = rationale_table(
+        explanation, width, ["context"], lambda each: [context(each)], rest=rest, padding=2
+    )
     return grid
 
 
-def legend(explanation: Explanation, width: int, marks: Marks | None) -> Text:
+def _matrix(explanation: Explanation, width: int) -> Table | None:
+    """Rows are targets, columns source tokens; None if there is no source, or no room for it."""
+    source = [t for t in explanation.tokens if t.side == "source" and not t.pinned]
+    if not source:
+        return None
+
+    def cells(rationale: Rationale) -> list[Text]:
+        kept = {*rationale.indices}
+        marks = (Text("■", CELL) if t.index in kept else Text("·", DROPPED) for t in source)
+        return [*marks, Text(rationale.texts[-1])]
+
+    beside = max(cell_len(rationale.texts[-1]) for rationale in shown(explanation))
+    labels = [label(token.text) for token in source]
+    for names in (labels, ["\n".join(text) for text in labels]):  # side by side, or downwards
+        rest = sum(widest([text]) + 1 for text in names) + max(5, min(_LEAST_BESIDE, beside))
+        grid, room = rationale_table(
+            explanation, width, [*names, "after"], cells, rest=rest, padding=1
+        )
+        if room >= 0:
+            return grid
+    return None
+
+
+def _legend(explanation: Explanation, width: int, marks: Marks | None) -> Text:
     """What the marks stand for, as far as they occur; ``marks`` is None for those of a matrix."""
     rationales = shown(explanation)
     occurring = {

@@ -13,13 +13,5 @@ COLUMNS = ("target", "target_text", "size", "sufficient", "predicted", "indices"
 def lines(explanation: Explanation) -> Iterator[str]:
     """A line for each target, without a header; texts are quoted as in JSON."""
     for r in explanation:
-        cells = [
-            r.target,
-            r.target_text,
-            len(r),
-            r.sufficient,
-            r.predicted,
-            list(r.indices),
-            r.text,
-        ]
+        cells = (r.target, r.target_text, len(r), r.sufficient, r.predicted, r.indices, r.text)
         yield "\t".join(json.dumps(cell, ensure_ascii=False) for cell in cells)

@@ -36,7 +36,7 @@ from rationales.experiments.toys.training import (
     trained,
     untrained_gpt2,
 )
-from rationales.render import plots
+from rationales.render import figures
 from rationales.runs import Progress
 from rationales.scoring.causal import CausalScorer
 
@@ -91,7 +91,7 @@ def run(
             "models": models,
         }
         folder.finish(results, report(results))
-        folder.draw("majority", plots.majority(results))
+        folder.draw("majority", figures.majority(results))
     return results
 
 

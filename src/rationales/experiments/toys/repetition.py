@@ -34,7 +34,7 @@ from rationales.experiments.toys.training import (
     untrained_gpt2,
 )
 from rationales.models.files import save_model
-from rationales.render import plots
+from rationales.render import figures
 from rationales.runs import PARTS, Progress
 from rationales.scoring.causal import CausalScorer
 
@@ -119,7 +119,7 @@ def run(
             },
         }
         folder.finish(results, report(results))
-        folder.draw("the", plots.repetition(results))
+        folder.draw("the", figures.repetition(results))
     return results
 
 

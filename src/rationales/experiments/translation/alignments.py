@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 from rationales import metrics
@@ -214,7 +215,7 @@ def measured(
             values["iou"].append(metrics.iou(words, possible))
             values["f1"].append(metrics.f1(words, possible))
             if word in first:
-                values["top1"].append(metrics.top1(first[word], possible))
+                values["top1"].append(not possible.isdisjoint(first[word]))
     return {
         **{name: Total.of(numbers) for name, numbers in values.items()},
         **{name: Total(*map(sum, zip(*parts, strict=True))) for name, parts in errors.items()},
@@ -281,7 +282,7 @@ def _aligned(found: Rationales[Words], greedy: Compared) -> figures.Aligned:
     """
     fair = [each for each in found.sentences if 6 <= len(each.pair.target) <= 14] or found.sentences
     clear = [each for each in fair if 2 * len(each.pair.sure) > len(each.pair.possible)] or fair
-    shown = max(clear, key=lambda each: metrics.share(found.predicted[each.id]))
+    shown = max(clear, key=lambda each: fmean(found.predicted[each.id] or [0]))
     words, _ = rationale_words(found, shown, greedy, shown.targets)
     links = {(source, word) for word, sources in words.items() for source in sources}
     pair = shown.pair
