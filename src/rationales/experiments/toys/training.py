@@ -21,7 +21,7 @@ from rationales.checking import check_fields
 from rationales.compat.inputs import MaskedPass
 from rationales.compat.rows import Rows, generator
 from rationales.compat.subsets import Distribution
-from rationales.compat.trainer import Objective, SubsetTrainer, training_arguments
+from rationales.compat.trainer import SubsetTrainer, training_arguments
 from rationales.errors import OptionError
 from rationales.runs import PARTS, Progress, RunFolder
 
@@ -122,7 +122,6 @@ def trained(
     rows = Rows(
         task.rows,
         task.seed,
-        count=schedule.steps * schedule.batch,
         draw=draw and (lambda generator: draw(1, length, masked_pass.heads, generator)[0]),
     )
 
@@ -132,9 +131,8 @@ def trained(
         note = f"loss {trainer.recent_loss:.3f} · {left // 60:.0f}:{left % 60:02.0f} left"
         progress(f"training {task.name}", done, schedule.steps, note)
 
-    objective = Objective(weight_dropout=True)  # if the model's configuration says so
     trainer = SubsetTrainer(
-        model, masked_pass, rows, arguments, schedule, objective, on_step=on_step
+        model, masked_pass, rows, arguments, schedule, weight_dropout=True, on_step=on_step
     )
     trainer.run()
     with folder.writing(f"{PARTS}/{weights.name}") as path:
