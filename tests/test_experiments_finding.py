@@ -12,7 +12,7 @@ from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.experiments.finding import KEY, Task, find_rationales
 from rationales.experiments.language.smallest import find_smallest, smallest
-from rationales.experiments.methods import LABELS, compared_methods
+from rationales.experiments.methods import LABELS, Settings, compared_methods
 from rationales.experiments.run import Run
 from rationales.runs import Lines
 
@@ -34,11 +34,15 @@ def test_the_methods_are_the_paper_s_and_signed_ones_come_twice():
 
 @pytest.mark.parametrize(
     ("names", "message"),
-    [(["none"], "unknown method 'none'"), ([], "no methods"), (["greedy-minimal"], "name greedy")],
+    [
+        (("none",), "unknown method 'none'"),
+        ((), "no methods"),
+        (("greedy-minimal",), "name greedy"),
+    ],
 )
 def test_methods_that_cannot_be_compared(names, message):
     with pytest.raises(RationalesError, match=message):
-        compared_methods(names)
+        Settings(methods=names)
 
 
 @pytest.fixture

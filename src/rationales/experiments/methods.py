@@ -47,8 +47,8 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The settings that all comparisons of methods have."""
+class Choice:
+    """Which examples and methods a run is about."""
 
     known: ClassVar[Sequence[str]] = tuple(LABELS)
     """The methods that may be compared."""
@@ -59,6 +59,18 @@ class Settings:
     """Only these methods, separated by commas: greedy,all-attention."""
     seed: int = 0
     """Seed of everything that is random."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.methods is not None:
+            object.__setattr__(self, "methods", split_names(self.methods))
+            check_names(self.methods, self.known)
+
+
+@dataclass(frozen=True)
+class Settings(Choice):
+    """The settings that all comparisons of methods have."""
+
     ig_steps: Annotated[int, Ge(1)] = 100
     """Steps of integrated gradients."""
     max_size: Annotated[int, Ge(0)] | None = None
@@ -66,11 +78,8 @@ class Settings:
     whole context."""
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         object.__setattr__(self, "max_size", self.max_size or None)
-        if self.methods is not None:
-            object.__setattr__(self, "methods", split_names(self.methods))
-            check_names(self.methods, self.known)
 
     @property
     def compared(self) -> list[Compared]:
@@ -90,7 +99,6 @@ def compared_methods(
     Without names, all that are known but ``greedy-fast``, which is not the paper's algorithm.
     """
     wanted = [name for name in known if name != "greedy-fast"] if names is None else names
-    check_names(wanted, known)
     found: list[Compared] = []
     for name in (each for each in LABELS if each in wanted):
         label = LABELS[name]

@@ -11,7 +11,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
@@ -21,7 +20,7 @@ from rationales.experiments.finding import KEY, Task, find_rationales
 from rationales.experiments.language.smallest import find_smallest
 from rationales.experiments.language.templates import PAIRS, TEMPLATES, completed
 from rationales.experiments.methods import Compared
-from rationales.experiments.run import open_run, subject_of, without_adapter
+from rationales.experiments.run import Run, language_experiment, without_adapter
 from rationales.render import figures
 from rationales.result import Explanation
 from rationales.runs import Line, Lines, Progress
@@ -74,55 +73,39 @@ class Settings(methods.Settings):
     """Exhaustive search for N of the examples."""
 
 
-def run(
-    out: str | Path,
-    explainer: Explainer,
-    settings: Settings | None = None,
-    *,
-    adapter: str | None = None,
-    overwrite: bool,
-    progress: Progress,
-) -> dict[str, Any]:
-    """The results of the experiment, which are then in the folder with their tables and figures.
-
-    ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
-    """
-    settings = settings or Settings()
+@language_experiment("agreement", Settings, DATA)
+def run(run: Run, explainer: Explainer, settings: Settings, progress: Progress) -> dict[str, Any]:
+    """The results of the experiment, which are then in the folder with their tables and figures."""
     compared = settings.compared
-    subject = subject_of(explainer, DATA, adapter)
-    with open_run("agreement", out, settings, subject, overwrite=overwrite) as run:
-        chosen, filled = completed(explainer, run, settings.seed, settings.limit, progress)
-        contexts = {each.id: each.context for each in chosen}
-        models = (
-            [explainer] if explainer.adapter is None else [explainer, without_adapter(explainer)]
-        )
-        lines = run.lines(KEY)
-        tasks = [Task(model, method) for model in models for method in compared]
-        find_rationales(tasks, contexts, lines, progress)
-        size = settings.exhaustive_size
-        sample = min(settings.exhaustive_examples, len(chosen)) if size else 0
-        sampled = random.Random(settings.seed).sample(list(contexts), sample)
-        few = {name: contexts[name] for name in sampled}
-        found = run.known | {
-            "filled": filled,
-            "examples": [
-                {
-                    "example": each.id,
-                    "size": len(each.context.everything),
-                    "antecedent": each.antecedent,
-                    "distractor": sorted(each.distractor),
-                }
-                for each in chosen
-            ],
-            "optima": find_smallest(explainer, few, run, lines, size, progress),
-        }
-        results = found | {"tables": tabulate(found, lines, compared)}
-        run.finish(results, report(results))
-        progress("drawing", 0, None, "")
-        for table, name in zip(results["tables"], ("agreement", "agreement-bare"), strict=False):
-            run.draw(name, figures.bars(table, ("length", "ratio", "ante", "no_d")))
-        data = run.part("matrix", lambda: explainer.explain(PROMPT, generate=12).to_dict())
-        run.draw("matrix", figures.matrix(Explanation.from_dict(data)))
+    chosen, filled = completed(explainer, run, settings.seed, settings.limit, progress)
+    contexts = {each.id: each.context for each in chosen}
+    models = [explainer] + [without_adapter(explainer)] * (explainer.adapter is not None)
+    lines = run.lines(KEY)
+    tasks = [Task(model, method) for model in models for method in compared]
+    find_rationales(tasks, contexts, lines, progress)
+    size = settings.exhaustive_size
+    sample = min(settings.exhaustive_examples, len(chosen)) if size else 0
+    few = dict(random.Random(settings.seed).sample(list(contexts.items()), sample))
+    found = run.known | {
+        "filled": filled,
+        "examples": [
+            {
+                "example": each.id,
+                "size": len(each.context.everything),
+                "antecedent": each.antecedent,
+                "distractor": sorted(each.distractor),
+            }
+            for each in chosen
+        ],
+        "optima": find_smallest(explainer, few, run, lines, size, progress),
+    }
+    results = found | {"tables": tabulate(found, lines, compared)}
+    run.finish(results, report(results))
+    progress("drawing", 0, None, "")
+    for table, name in zip(results["tables"], ("agreement", "agreement-bare"), strict=False):
+        run.draw(name, figures.bars(table, ("length", "ratio", "ante", "no_d")))
+    data = run.part("matrix", lambda: explainer.explain(PROMPT, generate=12).to_dict())
+    run.draw("matrix", figures.matrix(Explanation.from_dict(data)))
     return results
 
 

@@ -41,14 +41,10 @@ def find_smallest(
         progress("exhaustive search", pace.done, pace.total, pace.note)
         pace.begin()
         best = shortest.get(name, len(context.everything))
-        line = {"example": name, "best_known": best}
-        line |= _search(explainer, context, best, largest)
+        line = {"example": name, "best_known": best} | _search(explainer, context, best, largest)
         known.add(line | {"seconds": pace.finish("")})
-    found = {name: known[(name,)] for name in contexts}
-    return {
-        name: {key: line[key] for key in line if key != "seconds"} | smallest(line)
-        for name, line in found.items()
-    }
+    found = {name: known[(name,)] | smallest(known[(name,)]) for name in contexts}
+    return {name: {k: line[k] for k in line if k != "seconds"} for name, line in found.items()}
 
 
 def smallest(line: Line) -> Line:
