@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+import shutil
+from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +21,7 @@ from rationales.experiments import report, tables
 from rationales.experiments.finding import KEY
 from rationales.experiments.language import agreement, efficiency, lambada, templates
 from rationales.experiments.language.templates import Example
-from rationales.experiments.methods import compared_methods
+from rationales.experiments.methods import Settings
 from rationales.runs import Lines
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.causal import CausalScorer
@@ -96,7 +98,7 @@ def test_the_table_of_made_up_lines_is_that_of_a_hand(made_up):
             "e1": {"optimum": None, "at_least": 3},
         },
     }
-    methods = compared_methods(["greedy", "gradient-x-embedding"])
+    methods = Settings(methods=("greedy", "gradient-x-embedding")).compared
     [table] = agreement.tabulate(found, made_up, methods)
     assert tables.markdown(table) == "\n".join(
         [
@@ -135,7 +137,7 @@ def test_with_an_adapter_there_are_two_tables_and_only_the_first_has_ratios(tmp_
         "examples": [{"example": "e", "size": 10, "antecedent": 1, "distractor": [3]}],
         "optima": {"e": {"optimum": 2, "at_least": 2}},
     }
-    adapted, bare = agreement.tabulate(found, lines, compared_methods(["greedy"]))
+    adapted, bare = agreement.tabulate(found, lines, Settings(methods=("greedy",)).compared)
     assert adapted["rows"][0]["cells"]["ratio"]["mean"] == 1.0
     assert adapted["rows"][0]["paper"]["length"] == 7.1
     assert bare["rows"][0]["cells"]["length"]["mean"] == 3.0
@@ -262,7 +264,7 @@ def test_lambada_runs_dies_and_goes_on_and_is_in_the_report(data, tiny_explainer
     }
     first = results["first"][0]["rows"]
     assert {row["method"] for row in first} == {
-        m.name for m in compared_methods(FEW) if not m.after
+        m.name for m in Settings(methods=FEW).compared if not m.after
     }
     assert all(row["examples"] == 3 for row in first)
     text = (out / "table.md").read_text(encoding="utf-8")
@@ -346,6 +348,23 @@ def test_efficiency_times_every_way_and_keeps_what_it_timed(
     assert (
         efficiency.run(out, tiny_explainer, settings, overwrite=False, progress=silent) == results
     )
+
+
+@pytest.mark.parametrize("experiment", [agreement, lambada, efficiency])
+def test_committed_lines_give_the_committed_tables(experiment, tmp_path):
+    folder = Path(__file__).parent.parent / "docs/results" / experiment.__name__.split(".")[-1]
+    found = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    path = shutil.copy(folder / "parts/lines.jsonl", tmp_path)
+    names = {field.name for field in fields(experiment.Settings)}
+    given = {n: tuple(v) if isinstance(v, list) else v for n, v in found["settings"].items()}
+    settings = experiment.Settings(**{name: given[name] for name in names})
+    if experiment is efficiency:
+        made = efficiency.tabulate(Lines(path, efficiency.KEY), settings)
+    else:
+        made = experiment.tabulate(found, Lines(path, KEY), settings.compared)
+    results = found | ({"tables": made} if experiment is agreement else made)
+    assert json.loads(json.dumps(results)) == found
+    assert experiment.report(results) == (folder / "table.md").read_text(encoding="utf-8")
 
 
 def test_growth_is_a_power():

@@ -83,37 +83,27 @@ class Settings(Choice):
 
     @property
     def compared(self) -> list[Compared]:
-        """The methods that are compared."""
-        return compared_methods(self.methods, self.seed, self.ig_steps, self.max_size, self.known)
+        """The methods that are compared in the order of the table, signed baselines twice.
 
-
-def compared_methods(
-    names: Sequence[str] | None = None,
-    seed: int = 0,
-    steps: int = 100,
-    max_size: int | None = None,
-    known: Sequence[str] = tuple(LABELS),
-) -> list[Compared]:
-    """The methods of these names in the order of the table, signed baselines twice.
-
-    Without names, all that are known but ``greedy-fast``, which is not the paper's algorithm.
-    """
-    wanted = [name for name in known if name != "greedy-fast"] if names is None else names
-    found: list[Compared] = []
-    for name in (each for each in LABELS if each in wanted):
-        label = LABELS[name]
-        _, own = _VARIANTS.get(name, (label, {"method": name}))
-        read: dict[str, Any] = {"seed": seed, "ig_steps": steps}
-        own = own | {option: read[option] for option in read if name in READ_BY[option]}
-        options = Options(max_size=max_size).change(**own)
-        if name in SIGNED:
-            absolute = options.change(absolute=True)
-            found.append(Compared(name, name, f"{label} (signed)", options))
-            found.append(Compared(f"{name}-absolute", name, f"{label} (absolute)", absolute))
-        else:
-            after = "greedy" if options.minimal else None
-            found.append(Compared(name, name, label, options, after))
-    return found
+        If none are named, all that are known but ``greedy-fast``, which is not the paper's
+        algorithm.
+        """
+        wanted = self.methods or [name for name in self.known if name != "greedy-fast"]
+        found: list[Compared] = []
+        for name in (each for each in LABELS if each in wanted):
+            label = LABELS[name]
+            _, own = _VARIANTS.get(name, (label, {"method": name}))
+            read: dict[str, Any] = {"seed": self.seed, "ig_steps": self.ig_steps}
+            own = own | {option: read[option] for option in read if name in READ_BY[option]}
+            options = Options(max_size=self.max_size).change(**own)
+            if name in SIGNED:
+                absolute = options.change(absolute=True)
+                found.append(Compared(name, name, f"{label} (signed)", options))
+                found.append(Compared(f"{name}-absolute", name, f"{label} (absolute)", absolute))
+            else:
+                after = "greedy" if options.minimal else None
+                found.append(Compared(name, name, label, options, after))
+        return found
 
 
 def check_names(names: Sequence[str], known: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from rationales.experiments.methods import Compared
 from rationales.metrics import Total, estimate
 from rationales.runs import Line, Lines
 
-_NONE = {"mean": float("inf")}
+_NO_LENGTH = {"mean": float("inf")}
 Values = Mapping[str, float | Total]
 """The measurements of one example, by column; a column that does not apply is left out."""
 
@@ -42,7 +42,7 @@ def table(
 
     Of two forms of a method, the one with the shorter mean length is marked as shown.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for method in methods:
         examples = measured.get(method.name, ())
         cells: dict[str, Any] = {}
@@ -62,7 +62,7 @@ def table(
         )
     for row in rows:
         rivals = [other for other in rows if other["row"] == row["row"]]
-        shortest = min(rivals, key=lambda each: (each["cells"].get("length") or _NONE)["mean"])
+        shortest = min(rivals, key=lambda each: (each["cells"].get("length") or _NO_LENGTH)["mean"])
         row["shown"] = row is shortest  # of equals the first: the signed one
     return {"title": title, "columns": [asdict(column) for column in columns], "rows": rows}
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rationales import metrics
-from rationales.experiments import methods, tables
+from rationales.experiments import tables
 from rationales.experiments.finding import KEY, Task, example_lines, find_rationales, predictions
 from rationales.experiments.language.annotations import PASSAGES, Annotated, passages
-from rationales.experiments.methods import Compared
+from rationales.experiments.methods import Compared, Settings
 from rationales.experiments.run import Run, language_experiment
 from rationales.render import figures
 from rationales.runs import Line, Lines, Progress
@@ -58,11 +57,6 @@ POPULATIONS = {
     "Last words of a single token that the model predicts": ("single_token", "predicted"),
 }
 """The title of each table, and what holds for its passages."""
-
-
-@dataclass(frozen=True)
-class Settings(methods.Settings):
-    """The settings of a run."""
 
 
 @language_experiment("lambada", Settings, DATA)
