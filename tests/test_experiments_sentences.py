@@ -17,7 +17,7 @@ from rationales.data import sha256
 from rationales.errors import RationalesError
 from rationales.experiments import tables
 from rationales.experiments.finding import KEY, SOURCE
-from rationales.experiments.methods import OF_TRANSLATIONS, compared_methods
+from rationales.experiments.methods import OF_TRANSLATIONS, Settings
 from rationales.experiments.toys import majority, repetition
 from rationales.experiments.translation import alignments, distractors, pairs, sentences
 from rationales.experiments.translation.alignments import Words
@@ -114,7 +114,7 @@ SENTENCE = Sentence("7", tuple(range(10)), 5, 6, frozenset({4, 5}))
 def test_crossovers_are_those_of_a_hand(tmp_path):
     lines = Lines(tmp_path / "lines.jsonl", KEY)
     write(lines, "greedy", [[0, 2], [6, 1], [7, 0, 6, 3], None])
-    [method] = compared_methods(["greedy"])
+    [method] = Settings(methods=("greedy",)).compared
     seam = Seam(source=2, border=5, target=8)
     pair = distractors.Concatenated(**vars(SENTENCE), seam=seam)
     rationales = Rationales([pair], {"7": [True, True, False, True]}, lines)
@@ -156,7 +156,7 @@ def test_alignments_are_those_of_a_hand(tmp_path):
         source_tokens=((0,), (1, 2), (3,)),
         target_tokens=((6, 7), (8,), (9,)),
     )
-    [method] = compared_methods(["greedy"])
+    [method] = Settings(methods=("greedy",)).compared
     rationales = Rationales([each], {"7": [True, False, True, True]}, lines)
     found = alignments.measured(rationales, each, method, SENTENCE.targets)
     assert {name: total / number for name, (total, number) in found.items()} == pytest.approx(
