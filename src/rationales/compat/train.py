@@ -93,7 +93,13 @@ def train(options: TrainOptions, *, progress: Progress | None = None) -> TrainRe
     )
     check_model(loaded.model, options.length)
     identity = _identity(loaded, files, options)
-    with run.opened(identity, options.overwrite) if processes.is_main_process else nullcontext():
+    compared = identity | {"base": identity["base"]["fingerprints"]}
+    names = {"base": identity["base"]["name"]}
+    with (
+        run.opened(compared, options.overwrite, names)
+        if processes.is_main_process
+        else nullcontext()
+    ):
         processes.wait_for_everyone()
         if (run.path / RECORD).exists():
             record = read_record(run.path)

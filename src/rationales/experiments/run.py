@@ -67,7 +67,9 @@ def open_run(
     run = Run(out, f"experiment {name}")
     identity = asdict(settings) | dict(subject or {})
     run.known = {"experiment": name, "settings": identity}
-    with run.opened(identity, overwrite):
+    names = {key: identity[key] for key in ("model", "adapter") if key in identity}
+    compared = {key: value for key, value in identity.items() if key not in names}
+    with run.opened(compared, overwrite, names):
         yield run
 
 

@@ -1,6 +1,6 @@
 """The folder of a run: what the run is, what it has finished, and its results.
 
-    run.json     kind, identity, versions, and the files that the run wrote
+    run.json     kind, identity, names, versions, and the files that the run wrote
     parts/       finished work: a run that was killed goes on from here
     …            results, tables, figures, weights
 
@@ -18,7 +18,7 @@ import platform
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -41,10 +41,16 @@ class RunFolder:
         self._kind = kind
 
     @contextmanager
-    def opened(self, identity: dict[str, Any], overwrite: bool = False) -> Iterator[None]:
+    def opened(
+        self,
+        identity: dict[str, Any],
+        overwrite: bool = False,
+        names: Mapping[str, str | None] | None = None,
+    ) -> Iterator[None]:
         """A context in which the folder holds the run of this identity, for this process alone.
 
         With ``overwrite``, a run of another identity is removed first; the same one goes on.
+        ``names`` of models are recorded and not compared: a run is what its weights are.
         """
         from filelock import FileLock, Timeout
 
@@ -59,7 +65,7 @@ class RunFolder:
                     f"another process is writing to {self.path}: wait for it, or give another --out"
                 ) from error
         try:
-            self._claim(json.loads(json.dumps(identity)), overwrite)
+            self._claim(json.loads(json.dumps(identity)), overwrite, dict(names or {}))
             yield
         finally:
             lock.release()
@@ -115,7 +121,9 @@ class RunFolder:
         if new:
             self._write_run(known | {"files": sorted({*known["files"], *new})})
 
-    def _claim(self, identity: dict[str, Any], overwrite: bool) -> None:
+    def _claim(
+        self, identity: dict[str, Any], overwrite: bool, names: dict[str, str | None]
+    ) -> None:
         """Make the folder that of this run, or raise if it holds anything else."""
         known = self._read()
         if known is None:
@@ -151,7 +159,13 @@ class RunFolder:
                 if self.parts.exists():
                     shutil.rmtree(self.parts)
         self._write_run(
-            {"kind": self._kind, "identity": identity, "versions": versions(), "files": []}
+            {
+                "kind": self._kind,
+                "identity": identity,
+                "names": names,
+                "versions": versions(),
+                "files": [],
+            }
         )
 
     def _read(self) -> dict[str, Any] | None:
