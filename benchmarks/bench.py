@@ -38,7 +38,7 @@ from table import write_tables
 import rationales
 from rationales.context import causal_context
 from rationales.errors import RationalesError
-from rationales.models import model_path
+from rationales.models.loading import model_path
 from rationales.requests import Request
 from rationales.search.driver import run
 from rationales.search.ordered import ordered

@@ -13,7 +13,7 @@ import argparse
 import torch
 from transformers import AutoModelForCausalLM
 
-from rationales.models import model_path
+from rationales.models.loading import model_path
 from rationales.scoring.guard import at_rest
 from rationales.scoring.positions import NextToken
 

@@ -16,9 +16,8 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,12 +28,13 @@ import typer
 from sacrebleu.metrics.bleu import BLEU
 from tokenizers import normalizers, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
-from transformers.trainer_utils import get_last_checkpoint
 
 from rationales.compat.seq2seq import Kept, Seq2SeqPass, WordDropout, check_seq2seq
+from rationales.compat.trainer import last_checkpoint
 from rationales.data import data_file, sha256
 from rationales.errors import RationalesError
 from rationales.experiments.translation import pairs as data
+from rationales.runs import RunFolder, versions
 
 # 8.4 million parameters, 17 MB in half precision.
 VOCABULARY = 8_000
@@ -99,11 +99,14 @@ def train(
         "data": {"name": file.name, "sha256": sha256(file)},
     }
     parts = data.split(data.read_pairs(file), seed, held_out)
-    checkpoint = begin(out, known)
-    texts = (side for pair in parts.train for side in (pair.french, pair.english))
-    tokenizer = build_tokenizer(texts, VOCABULARY, ARCHITECTURE["max_position_embeddings"])
-    model = build_model(tokenizer, seed, **ARCHITECTURE)
-    finish(out, known, PairTrainer(out, model, tokenizer, settings, parts), checkpoint)
+
+    def make_trainer() -> PairTrainer:
+        texts = (side for pair in parts.train for side in (pair.french, pair.english))
+        tokenizer = build_tokenizer(texts, VOCABULARY, ARCHITECTURE["max_position_embeddings"])
+        model = build_model(tokenizer, seed, **ARCHITECTURE)
+        return PairTrainer(out, model, tokenizer, settings, parts)
+
+    finish(out, known, make_trainer)
 
 
 @app.command()
@@ -135,9 +138,7 @@ def tune(
     parts = data.split(data.read_pairs(file), *data.split_of(trained))
     network, tokenizer = load(model)
     check_seq2seq(network)
-    checkpoint = begin(out, known)
-    trainer = PairTrainer(out, network, tokenizer, settings, parts, dropout)
-    finish(out, known, trainer, checkpoint)
+    finish(out, known, lambda: PairTrainer(out, network, tokenizer, settings, parts, dropout))
 
 
 @app.command()
@@ -172,24 +173,14 @@ def options_of(context: typer.Context) -> tuple[str, dict[str, Any]]:
     return " ".join(words), settings
 
 
-def begin(out: Path, known: dict[str, Any]) -> str | None:
-    """The last checkpoint of the run in a folder, if it is this run; None if it is new."""
+def finish(out: Path, known: dict[str, Any], make_trainer: Callable[[], PairTrainer]) -> None:
+    """Train, save the model in half precision, and write its record with the BLEU of that model."""
     if (out / data.RECORD).exists():
         raise RationalesError(f"{out} holds a finished model: give another --out")
-    file = out / "checkpoints" / "run.json"
-    if file.exists() and json.loads(file.read_text(encoding="utf-8")) != known:
-        raise RationalesError(
-            f"{out} holds a run with other settings: give the same ones to resume it, or "
-            "another --out"
-        )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(known, indent=2), encoding="utf-8")
-    return get_last_checkpoint(str(file.parent))
-
-
-def finish(out: Path, known: dict[str, Any], trainer: PairTrainer, checkpoint: str | None) -> None:
-    """Train, save the model in half precision, and write its record with the BLEU of that model."""
-    trainer.train(resume_from_checkpoint=checkpoint)
+    with RunFolder(out, "recipes/fr_en.py").opened(known):  # begun, or resumed
+        trainer = make_trainer()
+        checkpoint = last_checkpoint(out / "checkpoints")
+        trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
     state, model = trainer.state, trainer.model
     losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
     record = {
@@ -203,8 +194,7 @@ def finish(out: Path, known: dict[str, Any], trainer: PairTrainer, checkpoint: s
     save(model, trainer.processing_class, out)
     model.float().load_state_dict(load(out)[0].state_dict())  # half precision rounds the weights
     record["bleu"] = trainer.bleu()
-    packages = ("rationales", "torch", "transformers", "tokenizers", "sacrebleu")
-    record["versions"] = {name: version(name) for name in packages}
+    record["versions"] = versions("tokenizers", "sacrebleu")
     text = json.dumps(record, indent=2, ensure_ascii=False)
     (out / data.RECORD).write_text(text + "\n", encoding="utf-8")
     for when in ("bleu_before", "bleu"):

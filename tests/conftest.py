@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
+import tempfile
 
 # Before transformers is imported: a test that would download fails instead.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -136,10 +136,12 @@ def run(capsys: Any, monkeypatch: Any, tiny_folder: Path) -> Any:
 
     def _run(*arguments: str, stdin: str | None = None, model: bool = True) -> tuple[int, str, str]:
         # Without a terminal and without input, standard input is at its end.
-        given = io.BytesIO((stdin or "").encode())
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given, encoding="utf-8"))
         of_model = ["--model", str(tiny_folder)] if model and arguments[0] == "explain" else []
-        code = cli.run([*arguments, *of_model])
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as given:
+            given.write(stdin or "")
+            given.seek(0)
+            monkeypatch.setattr(sys, "stdin", given)
+            code = cli.run([*arguments, *of_model])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

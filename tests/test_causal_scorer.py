@@ -15,7 +15,7 @@ from transformers import LlamaForCausalLM
 from transformers.models.falcon import modeling_falcon
 
 from rationales import Context, RationalesError, Score, rationalize
-from rationales.scoring import causal, positions
+from rationales.scoring import causal, logits, positions
 from rationales.scoring.causal import CausalScorer
 from rationales.scoring.protocol import Query
 
@@ -253,7 +253,7 @@ def test_passes_stay_within_the_budget_and_hold_no_padding(batch_tokens: int) ->
 
 
 def test_logits_bound_the_rows_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(causal, "LOGITS_AT_ONCE", 3 * VOCABULARY)
+    monkeypatch.setattr(logits, "LOGITS_AT_ONCE", 3 * VOCABULARY)
     scorer = CausalScorer(shared("gpt2"))
     passes = watch(scorer)
     rng = random.Random(0)

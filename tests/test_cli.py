@@ -123,7 +123,7 @@ def test_steps_needs_no_number():
         (["explain", TEXT, "--specials", "what"], "pinned or candidate"),
         (["explain", TEXT, "--chat"], "no chat template"),
         (["explain", TEXT, "--json", "no/such/folder/x.json"], "cannot write"),
-        (["explain", TEXT, "--json", "."], "folder"),
+        (["explain", TEXT, "--json", "."], "Is a directory"),
         (["explain", "--file", "no-such-file"], "cannot read no-such-file"),
         (["explain", TEXT, "--file", "x"], "not several"),
         (["explain", "--jsonl", "no-such-file"], "cannot read"),
@@ -202,7 +202,7 @@ def test_ctrl_c_keeps_the_finished_targets(tiny_folder, tmp_path):
     assert "Traceback" not in err
     # The file is not whole: what was finished is beside it, and that is said.
     partial = tmp_path / "x.json.partial"
-    assert f"interrupted: 1 answer is in {partial}\n" in err
+    assert err.endswith(f"1 answer is in {partial}\ninterrupted\n")
     assert not path.exists()
     explanation = Explanation.load(partial)
     assert not explanation.complete
@@ -266,3 +266,38 @@ def test_the_folder_is_checked_before_the_model_is_loaded(run, tmp_path):
     )
     assert code == 2
     assert "cannot write" in err
+
+
+def test_a_warning_is_one_line():
+    code = (
+        "import sys, warnings\n"
+        "from rationales import RationalesWarning, cli\n"
+        "def warn(arguments):\n"
+        "    warnings.warn('two\\nlines', RationalesWarning)\n"
+        "    warnings.warn('for programmers', UserWarning)\n"
+        "    return 0\n"
+        "cli.run = warn\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = done.stderr.splitlines()
+    assert first == "warning: two lines"
+    assert second.endswith("UserWarning: for programmers")
+
+
+def test_a_reader_that_goes_away_from_a_named_pipe_is_code_141(tiny_folder, tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    lines = tmp_path / "in.jsonl"
+    lines.write_text((json.dumps({"text": TEXT, "generate": 1}) + "\n") * 40)
+    command = [sys.executable, "-m", "rationales", "explain", "--jsonl", str(lines)]
+    process = subprocess.Popen(
+        [*command, "--model", str(tiny_folder), "--json", str(fifo)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with fifo.open() as file:
+        assert Explanation.from_json(file.readline()).text.startswith(TEXT)
+    assert process.communicate(timeout=120) == ("", "")
+    assert process.returncode == 141

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from scipy import stats
 
 from rationales.compat.rows import Rows, sample_rows
 from rationales.compat.subsets import mixture, uniform
-from rationales.compat.text import detokenise, is_tokenised, pack, read_text
+from rationales.compat.text import detokenise, pack, read_text
 from rationales.errors import RationalesError
 from rationales.text import prefix_ids
 
@@ -28,7 +29,6 @@ def test_the_spacing_of_wikitext_is_undone():
  = = Gameplay = =
  Pat O 'Connor 's film didn 't cost $ 5 : " I ' ve ' had ' it " , he said at 10 : 30 !
 """
-    assert is_tokenised(tokenised)
     assert detokenise(tokenised).split("\n") == [
         "A tactical role-playing game (Japanese: 戦場, lit. Field) sold 1,250.5 copies.",
         'It follows the "Nameless", and "Calamaty Raven"; the players\' choice, isn\'t it?',
@@ -71,8 +71,8 @@ def test_rows_begin_where_paragraphs_or_sentences_begin(tiny_tokenizer_with_bos)
         part = tokenizer.decode(row[1:])
         assert part in text
         starts.append(int(part.removeprefix("Number ").split()[0]))
-    assert {0, 10, 20, 30, 40, 50} <= set(starts)
     assert starts == sorted(set(starts))  # none twice, in order
+    assert max(b - a for a, b in pairwise([*starts, 60])) <= 5  # and none far from the one before
 
 
 def test_text_without_sentences_is_cut_between_words_or_anywhere(tiny_tokenizer):
@@ -84,7 +84,7 @@ def test_text_without_sentences_is_cut_between_words_or_anywhere(tiny_tokenizer)
 
 
 def test_hard_wrapped_paragraphs_are_told_by_blank_lines(tiny_tokenizer):
-    text = "\n\n".join(f"Chapter {n} of the law\nwent on and on\nand on." for n in range(30))
+    text = "\n\n".join(f"Chapter {n} of the law\nwent on and on\nand on" for n in range(30))
     rows = pack(text, tiny_tokenizer, 40)
     assert all(tiny_tokenizer.decode(row).startswith("Chapter") for row in rows)
 
@@ -141,12 +141,12 @@ def test_own_text_repeats_with_its_seed_and_begins_as_told(tiny_tokenizer):
 
 
 def ids(rows: Rows) -> list[int]:
-    return [int(rows[number]["ids"]) for number in range(len(rows))]
+    return [int(rows[number]["ids"]) for number in range(80)]
 
 
 def test_rows_are_a_function_of_seed_and_number():
     files, own = torch.arange(10)[:, None], 100 + torch.arange(3)[:, None]
-    rows = Rows(files, seed=5, count=80, own=own, own_share=0.25)
+    rows = Rows(files, seed=5, own=own, own_share=0.25)
     taken = ids(rows)
     assert taken == ids(rows)
     assert [int(rows[number]["ids"]) for number in (79, 3, 41)] == [taken[n] for n in (79, 3, 41)]
@@ -154,16 +154,16 @@ def test_rows_are_a_function_of_seed_and_number():
     texts = [n for n in taken if n < 100]
     assert [sorted(texts[n : n + 10]) for n in range(0, 60, 10)] == [list(range(10))] * 6
     assert texts[:10] != texts[10:20]
-    assert taken != ids(Rows(files, seed=6, count=80, own=own, own_share=0.25))
+    assert taken != ids(Rows(files, seed=6, own=own, own_share=0.25))
     with pytest.raises(RationalesError, match="no row of text"):
-        Rows(files[:0], 5, 80, own, 0.25)
+        Rows(files[:0], 5, own, 0.25)
 
 
 def test_every_visit_of_a_row_has_a_subset_of_its_own():
     draw = mixture(uniform, 1.0)
-    rows = Rows(torch.zeros(1, 40), 5, 3, draw=lambda generator: draw(1, 40, 1, generator)[0])
+    rows = Rows(torch.zeros(1, 40), 5, draw=lambda generator: draw(1, 40, 1, generator)[0])
     kept = [rows[number]["keep"] for number in range(3)]
     assert kept[0].shape == (1, 40)
     assert torch.equal(kept[1], rows[1]["keep"])
     assert not torch.equal(kept[0], kept[1])
-    assert "keep" not in Rows(torch.zeros(1, 4), 5, 3)[0]
+    assert "keep" not in Rows(torch.zeros(1, 4), 5)[0]

@@ -427,7 +427,7 @@ def test_remembering_a_longer_input_would_be_noticed(
         )
 
     assert largest_difference() < TOLERANCE
-    monkeypatch.setattr(positions, "_forget", lambda module: None)
+    monkeypatch.setattr(positions, "forget_long_sequences", lambda layers: None)
     assert largest_difference() > CLEARLY
 
 
@@ -438,7 +438,7 @@ def test_remembering_a_longer_input_would_be_noticed(
 def test_greedy_is_the_oracle_on_the_default_model() -> None:
     if default_model.find() is None and default_model.installed_gguf() is None:
         pytest.skip("the default model is not here: run `rationales model get`")
-    from rationales.models import load_model
+    from rationales.models.loading import load_model
 
     loaded = load_model()
     texts = [
@@ -454,7 +454,7 @@ def test_greedy_is_the_oracle_on_a_given_model() -> None:
     folder = os.environ.get("RATIONALES_TEST_MODEL")
     if not folder:
         pytest.skip("RATIONALES_TEST_MODEL names no folder of a model")
-    from rationales.models import load_model
+    from rationales.models.loading import load_model
 
     loaded = load_model(folder)
     texts = ["Once upon a time there was a little girl", "Tom had a red ball. Tom gave the red"]

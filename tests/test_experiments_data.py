@@ -117,7 +117,6 @@ def test_passages_are_cut_at_the_last_word_s_first_token(data, tiny_tokenizer):
     assert not text.endswith("slept")
     assert tiny_tokenizer.decode([second.ids[i] for i in sorted(second.human)]) == " owner"
     assert second.before == second.human
-    assert len(second.offsets) == len(second.ids)
 
 
 def test_what_reaches_into_the_target_is_not_part_of_a_rationale(tiny_tokenizer):
@@ -165,6 +164,4 @@ def test_the_real_passages_each_hold_the_word_before_the_target(tiny_tokenizer):
     assert len(found) == len({each.id for each in found}) == 107
     for each in found:
         assert each.before <= each.human
-        target = len(each.ids) - 1
-        assert target not in each.human
-        assert each.text.split()[-1].startswith(each.text[slice(*each.offsets[target])].strip())
+        assert len(each.ids) - 1 not in each.human

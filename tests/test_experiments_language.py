@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+import shutil
+from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +21,7 @@ from rationales.experiments import report, tables
 from rationales.experiments.finding import KEY
 from rationales.experiments.language import agreement, efficiency, lambada, templates
 from rationales.experiments.language.templates import Example
-from rationales.experiments.methods import compared_methods
+from rationales.experiments.methods import Settings
 from rationales.runs import Lines
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.causal import CausalScorer
@@ -63,7 +65,7 @@ def completes(monkeypatch, tiny_explainer):
         [score] = tiny_explainer.scorer.score([(Context(ids, 0), tuple(range(9)))])
         target = score.prediction_id if number else (score.prediction_id + 1) % 390
         ids = (*ids, target)
-        found.append(Example(f"toy/{number}", ids, 1, frozenset({3, 4}), ids))
+        found.append(Example(f"toy/{number}", ids, 0, 1, frozenset({3, 4}), ids))
     monkeypatch.setattr(templates, "examples", lambda tokenizer: found)
     return found
 
@@ -96,7 +98,7 @@ def test_the_table_of_made_up_lines_is_that_of_a_hand(made_up):
             "e1": {"optimum": None, "at_least": 3},
         },
     }
-    methods = compared_methods(["greedy", "gradient-x-embedding"])
+    methods = Settings(methods=("greedy", "gradient-x-embedding")).compared
     [table] = agreement.tabulate(found, made_up, methods)
     assert tables.markdown(table) == "\n".join(
         [
@@ -135,7 +137,7 @@ def test_with_an_adapter_there_are_two_tables_and_only_the_first_has_ratios(tmp_
         "examples": [{"example": "e", "size": 10, "antecedent": 1, "distractor": [3]}],
         "optima": {"e": {"optimum": 2, "at_least": 2}},
     }
-    adapted, bare = agreement.tabulate(found, lines, compared_methods(["greedy"]))
+    adapted, bare = agreement.tabulate(found, lines, Settings(methods=("greedy",)).compared)
     assert adapted["rows"][0]["cells"]["ratio"]["mean"] == 1.0
     assert adapted["rows"][0]["paper"]["length"] == 7.1
     assert bare["rows"][0]["cells"]["length"]["mean"] == 3.0
@@ -262,7 +264,7 @@ def test_lambada_runs_dies_and_goes_on_and_is_in_the_report(data, tiny_explainer
     }
     first = results["first"][0]["rows"]
     assert {row["method"] for row in first} == {
-        m.name for m in compared_methods(FEW) if not m.after
+        m.name for m in Settings(methods=FEW).compared if not m.after
     }
     assert all(row["examples"] == 3 for row in first)
     text = (out / "table.md").read_text(encoding="utf-8")
@@ -293,6 +295,19 @@ def test_lambada_runs_dies_and_goes_on_and_is_in_the_report(data, tiny_explainer
         assert used in ids
     with pytest.raises(RationalesError, match="run rationales experiment agreement"):
         report.write(tmp_path, ["agreement"])
+
+
+def test_a_run_that_replaces_another_leaves_none_of_its_figures_in_the_report(
+    data, tiny_explainer, tmp_path
+):
+    out = tmp_path / "lambada"
+    for methods, overwrite in ((FEW, False), (("random",), True)):
+        settings = lambada.Settings(methods=methods)
+        lambada.run(out, tiny_explainer, settings, overwrite=overwrite, progress=silent)
+    (out / "mine.svg").write_text("<svg>of the user's own</svg>")
+    page = report.write(tmp_path, ["lambada"]).read_text(encoding="utf-8")
+    # Without greedy, no passages are drawn.
+    assert re.findall("<figcaption>(.*?)</figcaption>", page) == ["lambada-first-five", "lambada"]
 
 
 def test_efficiency_times_every_way_and_keeps_what_it_timed(
@@ -335,6 +350,23 @@ def test_efficiency_times_every_way_and_keeps_what_it_timed(
     )
 
 
+@pytest.mark.parametrize("experiment", [agreement, lambada, efficiency])
+def test_committed_lines_give_the_committed_tables(experiment, tmp_path):
+    folder = Path(__file__).parent.parent / "docs/results" / experiment.__name__.split(".")[-1]
+    found = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    path = shutil.copy(folder / "parts/lines.jsonl", tmp_path)
+    names = {field.name for field in fields(experiment.Settings)}
+    given = {n: tuple(v) if isinstance(v, list) else v for n, v in found["settings"].items()}
+    settings = experiment.Settings(**{name: given[name] for name in names})
+    if experiment is efficiency:
+        made = efficiency.tabulate(Lines(path, efficiency.KEY), settings)
+    else:
+        made = experiment.tabulate(found, Lines(path, KEY), settings.compared)
+    results = found | ({"tables": made} if experiment is agreement else made)
+    assert json.loads(json.dumps(results)) == found
+    assert experiment.report(results) == (folder / "table.md").read_text(encoding="utf-8")
+
+
 def test_growth_is_a_power():
     lines = {n: [{"seconds": 2.0 * n, "tokens": 3 * n * n}] for n in (4, 8, 16)}
     found = efficiency.growth(lines)
@@ -354,10 +386,8 @@ def test_growth_is_a_power():
         (["lambada", "--limit", "-3"], "limit must be at least 1"),
         (["efficiency", "--methods", "greedy"], "unknown method 'greedy': choose from masked"),
         (["all", "--skip", "nothing"], "no experiment 'nothing'"),
-        (
-            ["all", *(word for name in commands.EXPERIMENTS for word in ("--skip", name))],
-            "all experiments",
-        ),
+        (["efficiency", "--methods", ","], "no methods"),
+        (["all", *SKIP_ALL], "all experiments"),
     ],
 )
 def test_bad_input_is_one_line(arguments, message, data, tiny_folder, tmp_path, capsys):

@@ -70,6 +70,19 @@ def test_lines_hold_begin_bits_equals_majority_and_end():
     assert torch.equal(lines, again)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"layers": 0}, "layers must be at least 1, not 0"),
+        ({"mixture": 1.5}, "mixture must be at most 1, not 1.5"),
+        ({"heads": 3}, "width must be a multiple of heads, not 64 of 3"),
+    ],
+)
+def test_bad_settings_are_one_line(given, message):
+    with pytest.raises(RationalesError, match=message):
+        majority.Settings(**given)
+
+
 def test_all_lines_are_every_line_once():
     lines = MajorityLanguage(5).all_lines()
     assert [tuple(row) for row in lines[:, 1:6].tolist()] == list(

@@ -11,21 +11,21 @@ import pytest
 
 import rationales
 from progresses import dies_when, silent, untimed
-from rationales import models
 from rationales.cli import experiment as commands
 from rationales.cli import run as cli
 from rationales.data import sha256
 from rationales.errors import RationalesError
 from rationales.experiments import tables
 from rationales.experiments.finding import KEY, SOURCE
-from rationales.experiments.methods import OF_TRANSLATIONS, compared_methods
+from rationales.experiments.methods import OF_TRANSLATIONS, Settings
+from rationales.experiments.toys import majority, repetition
 from rationales.experiments.translation import alignments, distractors, pairs, sentences
 from rationales.experiments.translation.alignments import Words
 from rationales.experiments.translation.alignments_data import AlignedPair, read_folder
 from rationales.experiments.translation.detokenization import detokenize
 from rationales.experiments.translation.sentences import Rationales, Sentence
 from rationales.metrics import Seam
-from rationales.ranking import RankingOptions, make_ranker
+from rationales.ranking import make_ranker
 from rationales.runs import Lines
 from rationales.translator import Translator
 
@@ -85,12 +85,12 @@ def translator(folder):
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
     """Translations of a random model have no end: here they have four tokens at most."""
-    whole = Translator.translate
+    whole = Translator.decode
 
-    def translate(self, sources, start, max_length=None):
+    def decode(self, sources, start, max_length=None):
         return whole(self, sources, start, 4)
 
-    monkeypatch.setattr(Translator, "translate", translate)
+    monkeypatch.setattr(Translator, "decode", decode)
 
 
 def write(lines, method, rows, sentence="7", added=None):
@@ -114,7 +114,7 @@ SENTENCE = Sentence("7", tuple(range(10)), 5, 6, frozenset({4, 5}))
 def test_crossovers_are_those_of_a_hand(tmp_path):
     lines = Lines(tmp_path / "lines.jsonl", KEY)
     write(lines, "greedy", [[0, 2], [6, 1], [7, 0, 6, 3], None])
-    [method] = compared_methods(["greedy"])
+    [method] = Settings(methods=("greedy",)).compared
     seam = Seam(source=2, border=5, target=8)
     pair = distractors.Concatenated(**vars(SENTENCE), seam=seam)
     rationales = Rationales([pair], {"7": [True, True, False, True]}, lines)
@@ -156,7 +156,7 @@ def test_alignments_are_those_of_a_hand(tmp_path):
         source_tokens=((0,), (1, 2), (3,)),
         target_tokens=((6, 7), (8,), (9,)),
     )
-    [method] = compared_methods(["greedy"])
+    [method] = Settings(methods=("greedy",)).compared
     rationales = Rationales([each], {"7": [True, False, True, True]}, lines)
     found = alignments.measured(rationales, each, method, SENTENCE.targets)
     assert {name: total / number for name, (total, number) in found.items()} == pytest.approx(
@@ -183,6 +183,21 @@ def test_alignments_are_those_of_a_hand(tmp_path):
     assert "AER, sure links not possible" in tables.markdown(whole)
     [without, _] = alignments.tabulate(rationales, settings)
     assert "aer_paper" not in without["rows"][0]["cells"]
+
+
+@pytest.mark.parametrize(
+    ("name", "experiment"),
+    [
+        ("majority", majority),
+        ("the", repetition),
+        ("distractors", distractors),
+        ("alignments", alignments),
+    ],
+)
+def test_committed_results_give_the_committed_tables(name, experiment):
+    folder = Path(__file__).parent.parent / "docs/results" / name
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    assert experiment.report(results) == (folder / "table.md").read_text(encoding="utf-8")
 
 
 def test_two_sentences_have_one_end_and_meet_where_the_first_one_ends(translator):
@@ -292,8 +307,8 @@ def test_the_first_source_token_is_that_of_the_order(data, translator, tmp_path)
                 first = next(index for index in after if index < each.source)
                 if method.name == "greedy":
                     continue
-                ranker = make_ranker(method.row, translator.model, RankingOptions(ig_steps=3))
-                importances = ranker.rank(context)
+                ranker = make_ranker(method.row, translator.model, ig_steps=3)
+                [importances] = ranker.rank([context])
                 if method.options.absolute:
                     importances = [abs(value) for value in importances]
                 free = [i for i in range(each.source) if i not in each.pinned]
@@ -390,10 +405,10 @@ def assert_one_line(arguments, message, capsys):
 def test_no_model_and_a_language_model_are_one_line(
     name, data, tiny_folder, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(models, "TRANSLATORS", tmp_path)
+    monkeypatch.setattr("rationales.models.loading.TRANSLATORS", tmp_path)
     run = ["experiment", name, "--out", str(tmp_path / "run")]
     assert_one_line(run, "this installation has no translation model: give one", capsys)
-    assert_one_line([*run, "--model", str(tiny_folder)], "takes encoder–decoders", capsys)
+    assert_one_line([*run, "--model", str(tiny_folder)], "not an encoder–decoder", capsys)
     monkeypatch.setenv("RATIONALES_DATA", str(tmp_path))
     assert_one_line(run, "set RATIONALES_DATA to that folder", capsys)
     assert not (tmp_path / "run").exists()
@@ -402,7 +417,7 @@ def test_no_model_and_a_language_model_are_one_line(
 def test_the_commands_print_their_tables_with_the_packaged_model(
     data, folder, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(models, "TRANSLATORS", tmp_path)
+    monkeypatch.setattr("rationales.models.loading.TRANSLATORS", tmp_path)
     (tmp_path / "fr-en").symlink_to(folder)
     skipped = [word for name in list(commands.EXPERIMENTS)[:5] for word in ("--skip", name)]
     run = ["experiment", "all", *skipped, "--limit", "1"]
@@ -420,7 +435,7 @@ def test_the_commands_print_their_tables_with_the_packaged_model(
 
 
 def test_all_says_why_translations_are_skipped(data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(models, "TRANSLATORS", tmp_path)
+    monkeypatch.setattr("rationales.models.loading.TRANSLATORS", tmp_path)
     skipped = [word for name in list(commands.EXPERIMENTS)[:5] for word in ("--skip", name)]
     assert cli(["experiment", "all", *skipped, "--out", str(tmp_path / "all")]) == 2
     said = capsys.readouterr().err.splitlines()

@@ -245,10 +245,10 @@ def test_the_command_line_ends_with_a_code_and_no_traceback(
     def ask(arguments: list[str], lines: bytes, stdin: bytes) -> None:
         (tmp_path / "text.txt").write_bytes(stdin)
         (tmp_path / "lines.jsonl").write_bytes(lines)
-        out, err = StringIO(), StringIO()
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(stdin), encoding="utf-8"))
-            patch.setattr(sys, "stdout", out)
+        err = StringIO()
+        with monkeypatch.context() as patch, (tmp_path / "text.txt").open() as given:
+            patch.setattr(sys, "stdin", given)
+            patch.setattr(sys, "stdout", TextIOWrapper(BytesIO(), encoding="utf-8"))
             patch.setattr(sys, "stderr", err)
             code = cli.run(arguments)
         assert code in (0, 2, 3), (code, err.getvalue())

@@ -25,7 +25,6 @@ from rationales import (
     RationalesError,
     Request,
     Score,
-    cli,
 )
 from rationales.scoring.protocol import Query
 
@@ -39,10 +38,10 @@ class Reluctant:
 
     def __init__(self, poison: int | None = None) -> None:
         self.poison = poison
-        self.asked = 0
+        self.scored = 0
 
     def score(self, queries: Sequence[Query]) -> list[Score]:
-        self.asked += len(queries)
+        self.scored += len(queries)
         if any(self.poison in context.ids for context, _ in queries):
             raise RationalesError("the model's probabilities are NaN")
         return [Score(-1.0, 0) for _ in queries]
@@ -119,7 +118,8 @@ def test_the_errors_of_a_ranker_are_those_of_its_text(tiny_explainer, monkeypatc
             ]
 
     monkeypatch.setattr(
-        "rationales.ranking.make_ranker", lambda *given, **more: Failing(make(*given, **more))
+        "rationales.ranking.importances.make_ranker",
+        lambda *given, **more: Failing(make(*given, **more)),
     )
     options = Options(target="last", method="nearest-first")
     texts = ["the dog", "the law of the land is the law", "the fox"]
@@ -184,7 +184,7 @@ GOOD = b'{"text": "the dog sat", "id": "good", "target": "last"}'
 
 def failure_schema() -> dict:
     schema = json.loads(resources.files("rationales").joinpath("schema.json").read_text())
-    return {"$ref": "#/$defs/failure", "$defs": schema["$defs"]}
+    return {"$ref": "#/$defs/Failure", "$defs": schema["$defs"]}
 
 
 def test_every_line_gets_an_answer_in_order(run, tmp_path):
@@ -242,7 +242,7 @@ def test_a_pipe_that_stays_open_is_answered_and_ctrl_c_keeps_what_is_finished(
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.decode() == f"interrupted: 3 answers are in {out}.partial\n"
+    assert err.decode() == f"3 answers are in {out}.partial\ninterrupted\n"
     assert out.read_text() == "old\n"
     kept = [json.loads(line) for line in Path(f"{out}.partial").read_text().splitlines()]
     assert ["error" in line for line in kept] == [False, True, False]
@@ -311,11 +311,6 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(run, lines, tmp_path):
         assert path.is_symlink()
         assert len(path.read_text().splitlines()) == 2
     assert sorted(p.name for p in folder.iterdir()) == ["new.jsonl", "real.jsonl"]
-    loop = tmp_path / "loop.jsonl"
-    loop.symlink_to("loop.jsonl")
-    code, _, err = run("explain", "--jsonl", str(lines), "--json", str(loop))
-    assert code == 2
-    assert "leads back to itself" in err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -350,7 +345,7 @@ def test_a_full_disk_keeps_the_answers_that_are_whole(lines, tiny_folder, tmp_pa
     )
     assert done.returncode == 2
     partial = f"{out}.partial"
-    assert done.stderr == (f"error: cannot write {out}: File too large; 1 answer is in {partial}\n")
+    assert done.stderr == f"1 answer is in {partial}\nerror: cannot write {out}: File too large\n"
     assert [Explanation.from_json(x).id for x in Path(partial).read_text().splitlines()] == ["good"]
     assert len(out.read_text().splitlines()) == 2, "what was there before is still there"
 
@@ -402,7 +397,7 @@ def test_several_texts_in_every_format(run, lines):
 
 def test_a_pager_that_is_quit_is_no_error(lines, tiny_folder):
     lines.write_bytes((GOOD + b"\n") * 40)
-    for format in cli.output.FORMATS:
+    for format in ("table", "tsv", "json"):
         command = (
             f"'{sys.executable}' -m rationales explain --jsonl '{lines}' "
             f"--model '{tiny_folder}' --format {format} | head -1; echo ${{PIPESTATUS[0]}}"

@@ -8,18 +8,17 @@ import pickle
 import subprocess
 import sys
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rationales
 from rationales import METHODS, Options, RationalesError, Score, TableScorer, explainer, rationalize
-from rationales.cli.arguments import Question
+from rationales.cli.arguments import Question, option_group
 from rationales.context import causal_context
 from rationales.errors import OptionError
-from rationales.options import DEFAULTS, READ_BY, check_input
+from rationales.options import DEFAULTS, READ_BY, OptionKeywords, check_input
 from rationales.ranking import make_ranker
 
 from tiny_models import build_translator
@@ -175,9 +174,8 @@ def test_what_shapes_a_rationale_is_recorded():
 
 
 def test_steps_of_integrated_gradients_are_those_of_the_kind_of_model(tiny_explainer):
-    options = Options(method="integrated-gradients")
-    assert tiny_explainer._ranker(options).steps == 100
-    assert tiny_explainer._ranker(options.change(ig_steps=7)).steps == 7
+    assert make_ranker("integrated-gradients", tiny_explainer.model).steps == 100
+    assert make_ranker("integrated-gradients", tiny_explainer.model, ig_steps=7).steps == 7
     translator = build_translator("marian", vocab_size=100)
     assert make_ranker("integrated-gradients", translator).steps == 50
 
@@ -285,10 +283,9 @@ def unloaded(run, monkeypatch):
     ("arguments", "says"),
     [
         (["--beam", "9", "--method", "greedy"], "--beam goes with the method beam, not greedy"),
-        (["--lambda", "0.1"], "--lambda goes with the method soft"),
+        (["--lambda", "0.1"], "--penalty goes with the method soft"),
         (["--penalty", "0.1"], "--penalty goes with the method soft"),
-        (["--method", "soft", "--lambda", "0"], "--lambda must be more than 0"),
-        (["--lambda", "1", "--penalty", "1"], "--penalty and --lambda are the same option"),
+        (["--method", "soft", "--lambda", "0"], "--penalty must be more than 0"),
         (["--ig-steps", "7"], "--ig-steps goes with the method integrated-gradients, not greedy"),
         (["--seed", "0"], "--seed goes with the method random"),
         (["--max-evaluations", "9"], "--max-evaluations goes with the method exhaustive"),
@@ -302,8 +299,8 @@ def unloaded(run, monkeypatch):
         (["--generate", "3", "--continuation", "x"], "leave out --generate: --continuation"),
         (["--chat", "--specials", "candidate"], "leave out --specials or --chat"),
         (["--batch-tokens", "0"], "--batch-tokens must be at least 1"),
-        (["--dtype", "int3"], "unknown --dtype 'int3'"),
-        (["--device", "gpu"], "unknown --device 'gpu'"),
+        (["--dtype", "int3"], "--dtype must be float32, bfloat16, float16 or auto, not 'int3'"),
+        (["--device", "gpu"], "--device must be cpu, cuda, mps or xpu"),
         (["--model", "./no/such/model"], "there is no file or folder ./no/such/model"),
         (["--adapter", "no-such-folder"], "holds no adapter"),
     ],
@@ -399,12 +396,16 @@ def test_the_default_adapter_and_none_are_no_folders(run):
 
 def test_python_has_the_names_of_the_command_line():
     """Every flag about a text or a search is a field of Options, with the same name."""
-    from rationales.cli import explain, translate
-    from rationales.cli.arguments import Searching
+    names = {field.name for field in fields(Options)} - {"keep_candidates"}  # that is --steps K
+    found = set()
+    for kind in ("causal", "seq2seq"):
+        group = fields(option_group(kind))
+        assert all(field.default == getattr(Options, field.name) for field in group)
+        found |= {field.name for field in group}
+    assert found == names
 
-    names = {field.name for field in fields(Options)}
-    for group in (Searching, explain.Questions, translate.Questions):
-        for field in fields(group):
-            assert field.name in names | {"lambda_"}
-            if field.name != "lambda_":
-                assert field.default == getattr(rationales.Options, field.name)
+
+def test_the_keywords_of_explain_are_the_fields_of_options():
+    hints, keywords = get_type_hints(Options), get_type_hints(OptionKeywords)
+    assert keywords.keys() == hints.keys()
+    assert {name: hint for name, hint in hints.items() if keywords[name] != hint} == {}

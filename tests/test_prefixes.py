@@ -186,9 +186,7 @@ def test_the_bytes_are_bounded_and_taken_as_they_are_needed(tokens: int) -> None
         assert store.nbytes <= max(TOKEN_BYTES, store.max_bytes)
         assert store.nbytes <= TOKEN_BYTES * max(65, 2 * (token + 2))
     assert len(store) == max(0, tokens)
-    assert store.clear() == (tokens > 0)
-    assert (len(store), store.nbytes) == (0, TOKEN_BYTES)
-    assert not store.clear()
+    assert (len(store.empty()), store.empty().nbytes) == (0, TOKEN_BYTES)
 
 
 def test_layers_that_differ_are_not_stored() -> None:
@@ -206,7 +204,7 @@ def filled(
 ) -> list[tuple[list[int], list[int], list[int]]]:
     """The rows of these paths: new tokens, stored ones, which paths end there."""
     rows = fill(paths, stored, most_tokens, most_queries)
-    return [(each.row.nodes, each.row.past, sorted(w for w, _ in each.queries)) for each in rows]
+    return [(row.nodes, row.past, sorted(w for w, _ in row.ends)) for row in rows]
 
 
 def test_what_paths_have_in_common_is_computed_once() -> None:
@@ -262,8 +260,8 @@ def test_every_path_ends_once_after_all_it_needs(
     paths = [tuple(nodes[tuple(line[:n])] for n in range(1, len(line) + 1)) for line in drawn]
     stored = {node for prefix, node in nodes.items() if len(prefix) <= depth}
     rows = fill(paths, stored, most_tokens, most_queries)
-    assert sorted(which for each in rows for which, _ in each.queries) == list(range(len(paths)))
-    for (new, past), asked in rows:
+    assert sorted(which for row in rows for which, _ in row.ends) == list(range(len(paths)))
+    for new, past, asked in rows:
         assert len(new) == len({*new})
         assert {*past} <= stored
         there: set[int] = {-1}
@@ -509,21 +507,21 @@ def test_an_interruption_leaves_nothing_wrong_behind(
 
 def test_running_out_of_memory_drops_what_is_stored_first() -> None:
     scorer = CausalScorer(shared("llama"), batch_tokens=1).fresh()  # one row a pass
-    store, asked = scorer._prefixes, steps(seed=15, texts=1)
-    assert store is not None
+    asked = steps(seed=15, texts=1)
     for queries in asked[:4]:
         scorer.score(queries)
-    bound = store.max_bytes
+    assert scorer._prefixes is not None
+    bound = scorer._prefixes.max_bytes
     original = scorer._next_token
 
     def next_token(*inputs: Any) -> torch.Tensor:
-        if len(store) > 10:
+        if len(scorer._prefixes or ()) > 10:
             raise MemoryError
         return original(*inputs)
 
     scorer._next_token = next_token  # type: ignore[assignment]
     assert_same_scores(scorer, asked[4:5])
-    assert store.max_bytes < bound
+    assert scorer._prefixes.max_bytes < bound
 
     def never(*_: Any) -> torch.Tensor:
         raise MemoryError

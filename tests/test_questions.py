@@ -151,7 +151,7 @@ def test_options_that_contradict_each_other_are_one_line(options, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["unit", "coarse_to_fine", "instead_of", "span"])
+@pytest.mark.parametrize("name", ["unit", "instead_of", "span"])
 def test_bare_ids_have_no_texts(name):
     value = {"unit": "word", "instead_of": "x"}.get(name, True)
     context = causal_context((1, 2, 3), 2, frozenset())

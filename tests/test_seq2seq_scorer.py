@@ -16,7 +16,7 @@ from rationales.context import seq2seq_context
 from rationales.scoring import seq2seq
 from rationales.scoring.protocol import Query
 from rationales.scoring.seq2seq import Seq2SeqScorer
-from rationales.scoring.span import SpanScorer
+from rationales.scoring.span import merged, single_tokens
 from rationales.ties import TIE
 
 import seq2seq_oracle as oracle
@@ -170,7 +170,8 @@ def test_greedy_from_an_empty_source(family: str) -> None:
 def test_answers_of_several_tokens() -> None:
     model, context = shared_translator("marian"), replace(pair(5, 3), span_ids=(7,))
     kept = (0, 4, 5, 7)
-    [score] = SpanScorer(Seq2SeqScorer(model)).score([(context, kept)])
+    queries = [(context, kept)]
+    [score] = merged(queries, Seq2SeqScorer(model).score(single_tokens(queries)))
     source, prefix = context.ids[:5], context.ids[5:]
     first = oracle.log_probabilities(model, source, prefix, kept)[context.target_id]
     longer = (*prefix, context.target_id)

@@ -13,8 +13,8 @@ from rationales import BlackBoxScorer, Context, Score, rationalize
 from rationales.errors import RationalesError
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.causal import CausalScorer
-from rationales.scoring.protocol import Query
-from rationales.scoring.span import SpanScorer
+from rationales.scoring.protocol import Query, SubsetScorer
+from rationales.scoring.span import merged, single_tokens
 from rationales.search.criterion import is_first_choice
 
 NEW, YORK, CITY, HALL = 10, 11, 12, 13
@@ -33,14 +33,18 @@ class Fake:
         return [self._scores[len(context.ids) - self._start] for context, _ in queries]
 
 
+def scores_by(scorer: SubsetScorer, queries: list[Query]) -> list[Score]:
+    return merged(queries, scorer.score(single_tokens(queries)))
+
+
 def score_of(*scores: Score, context: Context = CONTEXT) -> Score:
-    [score] = SpanScorer(Fake(*scores)).score([(context, (0, 2))])
-    return score
+    [found] = scores_by(Fake(*scores), [(context, (0, 2))])
+    return found
 
 
 def test_the_answer_is_asked_for_token_by_token() -> None:
     fake = Fake(Score(-1.0, NEW), Score(-0.5, YORK), Score(-0.25, CITY))
-    SpanScorer(fake).score([(CONTEXT, (0, 2))])
+    scores_by(fake, [(CONTEXT, (0, 2))])
     assert [(context.ids, context.target_id, kept) for context, kept in fake.asked] == [
         ((1, 2, 3), NEW, (0, 2)),
         ((1, 2, 3, NEW), YORK, (0, 2, 3)),
@@ -99,29 +103,17 @@ def test_single_tokens_pass_through_in_order() -> None:
         Score(-1.0, NEW, rank=1, extra_logprobs=(-4.0,)), Score(-0.5, YORK), Score(-0.25, HALL)
     )
     queries = [(single, (0, 2)), (CONTEXT, (0, 1, 2)), (single, (0, 1, 2))]
-    first, span, last = SpanScorer(fake).score(queries)
+    first, span, last = scores_by(fake, queries)
     assert first == last == Score(-1.0, NEW, rank=1, extra_logprobs=(-4.0,))
     assert span == Score(-1.75, HALL)
     assert fake.asked[0] == queries[0]
     assert fake.asked[-1] == queries[-1]
-    assert SpanScorer(fake).score([]) == []
+    assert scores_by(fake, []) == []
 
 
 def test_an_alternative_to_a_span_is_refused() -> None:
     with pytest.raises(RationalesError, match="compared with a single token"):
         score_of(context=replace(CONTEXT, extra_ids=(7,)))
-
-
-def test_what_the_scorer_tells_of_itself_is_passed_on(tiny_model: Any) -> None:
-    base = CausalScorer(tiny_model, batch_tokens=77)
-    scorer = SpanScorer(base)
-    assert scorer.batch_tokens == 77
-    assert scorer.max_positions == base.max_positions
-    assert scorer.model is tiny_model
-    assert scorer.evaluation(CONTEXT) == "sparse"
-    assert getattr(SpanScorer(Fake()), "batch_tokens", None) is None
-    with pytest.raises(AttributeError, match="'SpanScorer' object has no attribute 'colour'"):
-        _ = scorer.colour
 
 
 def test_a_rationale_of_a_span_makes_every_token_certain() -> None:
@@ -168,7 +160,7 @@ def test_a_model_agrees_with_one_pass_for_each_token(tiny_model: Any) -> None:
     queries = [
         (said, (0, 1, 2, 3, 4, 5)), (said, (2, 5)), (other, (0, 5)), (other, (0, 3, 4, 5)),
     ]  # fmt: skip
-    scores = SpanScorer(CausalScorer(tiny_model)).score(queries)
+    scores = scores_by(CausalScorer(tiny_model), queries)
     for (context, kept), score in zip(queries, scores, strict=True):
         total, right = one_by_one(tiny_model, context, kept)
         assert score.target_logprob == pytest.approx(total, abs=1e-4)
@@ -180,6 +172,6 @@ def test_a_model_agrees_with_one_pass_for_each_token(tiny_model: Any) -> None:
 def test_whole_contexts_are_still_the_base_models(tiny_model: Any) -> None:
     """With an adapter, every token of an answer to the whole context is the model's own."""
     base, adapted = Fake(*[Score(-1, 0)] * 3), Fake(*[Score(-2, 0)] * 3)
-    scorer = SpanScorer(AdaptedScorer(base, adapted))  # type: ignore[arg-type]
-    whole, part = scorer.score([(CONTEXT, (0, 1, 2)), (CONTEXT, (0, 2))])
+    scorer = AdaptedScorer(base, adapted)  # type: ignore[arg-type]
+    whole, part = scores_by(scorer, [(CONTEXT, (0, 1, 2)), (CONTEXT, (0, 2))])
     assert (whole.target_logprob, part.target_logprob) == (-3, -6)

@@ -25,8 +25,9 @@ from transformers import (
 
 import rationales
 from conftest import EOS, train_tokenizer
-from rationales import Explanation, Options, RationalesError, Translator, models, rationalize
+from rationales import Explanation, Options, RationalesError, Translator, rationalize
 from rationales.bitext import decoder_start, encode_source, language_id, translation_ids
+from rationales.models.loading import packaged_translator
 from rationales.render.terminal import show
 from rationales.scoring.seq2seq import Seq2SeqScorer
 from rationales.units import group
@@ -570,7 +571,7 @@ def test_the_packaged_model_translates_with_the_words_it_needs() -> None:
 
 
 def test_the_packaged_model_is_small_and_tells_how_it_was_made() -> None:
-    folder = models.packaged_translator()
+    folder = packaged_translator()
     assert sum(file.stat().st_size for file in folder.iterdir()) <= 20_000_000
     record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     assert record["command"].startswith("rationales experiment translation ")

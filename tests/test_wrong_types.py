@@ -27,7 +27,6 @@ from rationales import (
     Score,
     TableScorer,
 )
-from rationales import models as named_models
 
 from tiny_models import build, build_translator
 
@@ -68,14 +67,14 @@ def test_an_adapter_may_be_a_path(tiny_folder: Path, tmp_path: Path) -> None:
     message = refused(lambda: rationales.load(tiny_folder, adapter=tmp_path))
     assert message == refused(lambda: rationales.load(tiny_folder, adapter=str(tmp_path)))
     assert message.startswith(f"{tmp_path} holds no adapter")
-    explainer = rationales.load(tiny_folder, adapter=Path("none"))
+    explainer = rationales.load(tiny_folder, adapter=False)
     assert explainer.adapter is None
 
 
 @pytest.fixture
 def nothing_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that is loaded before all arguments are checked is an error."""
-    monkeypatch.setattr(named_models, "load_model", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("rationales.loading.load_model", lambda *_, **__: pytest.fail("loaded"))
 
 
 @pytest.mark.usefixtures("nothing_loads")
@@ -126,10 +125,10 @@ def test_what_is_no_tokenizer_is_refused(
 @pytest.mark.parametrize(
     ("name", "wrong", "says"),
     [
-        ("adapter", 3, "adapter must be a folder or 'none', not 3"),
-        ("dtype", torch.float32, "dtype must be a name such as 'float32', not a value of type"),
-        ("device", torch.device("cpu"), "device must be a name such as 'cpu', not a value of type"),
-        ("device", 0, "device must be a name such as 'cpu', not 0"),
+        ("adapter", 3, "adapter must be a folder, or False for none, not 3"),
+        ("dtype", torch.float32, "float32, bfloat16, float16 or auto, not a value of type"),
+        ("device", torch.device("cpu"), "device must be cpu, cuda, mps or xpu, or one such"),
+        ("device", 0, "or one such as cuda:1, not 0"),
         ("batch_tokens", "64", "batch_tokens must be a whole number, not '64'"),
         ("batch_tokens", 2.5, "batch_tokens must be a whole number, not 2.5"),
         ("batch_tokens", True, "batch_tokens must be a whole number, not True"),

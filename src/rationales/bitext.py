@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any, Literal
 
 from rationales.context import Token
@@ -17,8 +18,6 @@ from rationales.errors import OptionError, RationalesError
 from rationales.options import Options
 from rationales.scoring.guard import LOCK
 from rationales.text import Passage, Tokenizer, check_unicode, make_tokens, token_ids
-
-_SIDES: tuple[Literal["source", "target"], ...] = ("source", "target", "target")
 
 
 def encode_source(
@@ -40,9 +39,13 @@ def encode_source(
     if not plain or not starts:
         raise RationalesError("the tokenizer makes no token of this source")
     start, end = starts[0], starts[0] + len(plain)
-    specials = {*range(start), *range(end, len(whole))} if options.specials == "pinned" else set()
-    instruction = range(start, start + _shared(before, plain))
-    return whole, frozenset({*specials, *(instruction if prefix.strip() else ())})
+    pinned = set[int]()
+    if options.specials == "pinned":
+        pinned = {*range(start), *range(end, len(whole))}
+    if prefix.strip():  # its tokens, as far as the text after it leaves them as they are
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(before, plain, strict=False))
+        pinned |= {start + place for place, _ in enumerate(same)}
+    return whole, frozenset(pinned)
 
 
 def translation_ids(tokenizer: Tokenizer, text: str, options: Options) -> list[int]:
@@ -110,16 +113,16 @@ def make_pair(
     translation: Sequence[int],
 ) -> Passage:
     """The passage of a source and a translation: source tokens, decoder start, target tokens."""
-    # Each part on its own: a translation begins like any text, without a space.
-    parts = [
-        make_tokens(tokenizer, source, pinned),
-        make_tokens(tokenizer, start, frozenset(range(len(start)))),
-        make_tokens(tokenizer, translation, frozenset()),
-    ]
     tokens: list[Token] = []
-    for part, side in zip(parts, _SIDES, strict=True):
-        before = len(tokens)
-        tokens += [replace(token, index=before + token.index, side=side) for token in part]
+
+    def add(ids: Sequence[int], pinned: frozenset[int], side: Literal["source", "target"]) -> None:
+        part, before = make_tokens(tokenizer, ids, pinned), len(tokens)
+        tokens.extend(replace(t, index=before + t.index, side=side) for t in part)
+
+    # Each part on its own: a translation begins like any text, without a space.
+    add(source, pinned, "source")
+    add(start, frozenset(range(len(start))), "target")
+    add(translation, frozenset(), "target")
     return Passage(tuple(tokens), len(source) + len(start), len(source))
 
 
@@ -152,11 +155,3 @@ def _setting(model: Any, name: str) -> int | None:
         if isinstance(value, int):
             return value
     return None
-
-
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many ids two lists begin with in common."""
-    length = 0
-    while length < min(len(one), len(other)) and one[length] == other[length]:
-        length += 1
-    return length

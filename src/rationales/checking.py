@@ -8,14 +8,14 @@ is imported when something is checked, not before: ``rationales --help`` does wi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from rationales.errors import OptionError, given
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
     from pydantic_core import ErrorDetails
 
 _WORDS = {
@@ -32,6 +32,8 @@ _WORDS = {
     "none_required": "null",
     "path_type": "a path",
     "too_short": "a list that is not empty",
+    "callable_type": "a function",
+    "predicate_failed": "one of the known values",
 }
 """What was expected, by the type of Pydantic's error."""
 
@@ -44,21 +46,25 @@ class Expected:
 
 
 def check_values(of: type, values: Mapping[str, Any]) -> None:
-    """Raise ``OptionError`` for the first value that its field of a dataclass cannot have."""
+    """Raise ``OptionError`` for the first value that its field of a class cannot have.
+
+    The class is a dataclass or a ``TypedDict``.
+    """
     from pydantic import ValidationError
 
-    adapters = _adapters(of)
     for name, value in values.items():
         try:
-            adapters[name].validate_python(value, strict=True)
+            _adapter(of, name).validate_python(value, strict=True)
         except ValidationError as error:
             [first, *others] = error.errors()
+            if first["type"] == "string_unicode":  # where the text is read, the place is named
+                continue
             expected = _expectation(of, name) if others or first["type"] in _WORDS else None
             if first["type"] == "string_too_short":
                 what = f"is empty: give {_expectation(of, name) or 'a text'}, or leave it out"
                 raise OptionError(f"{{{name}}} {what}") from error
-            template = f"{{{name}}} must be {expected or described(first)}, not {{value!r}}"
-            raise OptionError(template, value=value) from error
+            template = f"{{{name}}} must be {expected or described(first)}, not {{value}}"
+            raise OptionError(template, value=given(value)) from error
 
 
 def check_fields(instance: Any) -> None:
@@ -120,11 +126,10 @@ def _hints(of: type) -> dict[str, Any]:
 
 
 @cache
-def _adapters(of: type) -> dict[str, TypeAdapter[Any]]:
-    """What checks each field."""
+def _adapter(of: type, name: str) -> TypeAdapter[Any]:
+    """What checks a field."""
     from pydantic import TypeAdapter
 
-    return {
-        name: TypeAdapter(hint, config={"allow_inf_nan": False})
-        for name, hint in _hints(of).items()
-    }
+    hint = _hints(of)[name]
+    finite: ConfigDict = {"allow_inf_nan": False}  # a dataclass has a configuration of its own
+    return TypeAdapter(hint, config=None if is_dataclass(hint) else finite)

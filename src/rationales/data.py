@@ -6,7 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from rationales.errors import RationalesError
+from rationales.errors import RationalesError, cannot
 
 VARIABLE = "RATIONALES_DATA"
 
@@ -39,7 +39,11 @@ def data_file(name: str) -> Path:
 
 def sha256(file: Path) -> str:
     """The digest of a file."""
+    digest = hashlib.sha256()
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        with file.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
     except OSError as error:
-        raise RationalesError(f"cannot read {file}: {error.strerror or error}") from error
+        raise cannot("read", file, error) from error
+    return digest.hexdigest()

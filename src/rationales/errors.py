@@ -65,3 +65,10 @@ def first_line(error: BaseException) -> str:
     """The first line of what an exception says, or its name if it says nothing."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:160].rstrip(".:") if lines else type(error).__name__
+
+
+def cannot(verb: str, path: object, error: OSError | UnicodeDecodeError) -> RationalesError:
+    """The error that a file cannot be read or written, in one line."""
+    if isinstance(error, UnicodeDecodeError):
+        return RationalesError(f"cannot {verb} {path}: it is not UTF-8 text ({error.reason})")
+    return RationalesError(f"cannot {verb} {path}: {error.strerror or error}")

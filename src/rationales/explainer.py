@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
@@ -27,10 +27,9 @@ from rationales.errors import OptionError, RationalesError, given
 from rationales.methods import BASELINES
 from rationales.options import Input, OptionKeywords, Options, check_input
 from rationales.ranking import Importances
-from rationales.requests import Failure, Interrupted, Progress, Request
-from rationales.result import Explanation, Rationale, Step
+from rationales.requests import Failure, Interrupted, Job, Progress, Request
+from rationales.result import Explanation, Rationale
 from rationales.scoring.protocol import SubsetScorer
-from rationales.scoring.span import SpanScorer
 from rationales.search.base import Search
 from rationales.search.choose import make_search
 from rationales.search.driver import run
@@ -51,25 +50,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 K = TypeVar("K", bound=Hashable)
-
-
-@dataclass(eq=False)
-class _Job:
-    """A request under way: its passage, its targets, and what was found by now."""
-
-    request: Request
-    passage: Passage
-    targets: list[int]
-    unexplainable: tuple[int, ...] = ()
-    contexts: list[Context] = field(default_factory=list)
-    found: list[Rationale] = field(default_factory=list)
-    error: RationalesError | None = None
-    started: float = field(default_factory=time.perf_counter)
-
-    @property
-    def over(self) -> bool:
-        """Whether it can be answered: by an explanation, or by what went wrong."""
-        return len(self.found) == len(self.contexts) or self.error is not None
 
 
 class Explainer:
@@ -170,7 +150,7 @@ class Explainer:
                     yield key, context, make_search(context, own, rank, begun)
 
         guarded = ((key, context, _guarded(search)) for key, context, search in searches())
-        for key, found in run(guarded, SpanScorer(self.scorer), on_evaluations=on_scored):
+        for key, found in run(guarded, self.scorer, on_evaluations=on_scored):
             if isinstance(found, Rationale):
                 yield key, found
             elif on_error is None:
@@ -189,7 +169,7 @@ class Explainer:
         a ``Failure``, and the others go on; a ``Failure`` among the requests is its own answer.
         An interrupt raises ``Interrupted``, which holds what is finished and not yet handed out.
         """
-        jobs: deque[_Job | Failure] = deque()  # those begun and not yet handed out, in order
+        jobs: deque[Job | Failure] = deque()  # those begun and not yet handed out, in order
         progress = Progress()
 
         def tell(done: int = 0, total: int = 0, evaluations: int = 0) -> None:
@@ -200,25 +180,25 @@ class Explainer:
             if on_progress is not None:
                 on_progress(progress)
 
-        def contexts() -> Iterator[tuple[tuple[_Job, int], Context]]:
+        def contexts() -> Iterator[tuple[tuple[Job, int], Context]]:
             for request in requests:
                 try:
                     jobs.append(request if isinstance(request, Failure) else self._begin(request))
                 except RationalesError as error:
                     jobs.append(Failure(error, getattr(request, "id", None)))
-                if isinstance(job := jobs[-1], _Job):
+                if isinstance(job := jobs[-1], Job):
                     tell(total=len(job.contexts))
                     for target, context in enumerate(job.contexts):
                         if job.error is None:
                             yield (job, target), context
 
-        def fail(key: tuple[_Job, int], error: RationalesError) -> None:
+        def fail(key: tuple[Job, int], error: RationalesError) -> None:
             key[0].error = key[0].error or error
 
         def finished() -> Iterator[Explanation | Failure]:
             while jobs and (isinstance(jobs[0], Failure) or jobs[0].over):
                 job = jobs.popleft()
-                if isinstance(job, _Job) and job.error is not None:
+                if isinstance(job, Job) and job.error is not None:
                     job = Failure(job.error, job.request.id)
                 yield job if isinstance(job, Failure) else self._explanation(job)
 
@@ -234,12 +214,12 @@ class Explainer:
                 yield from finished()
             yield from finished()  # what is left failed, or had no target that can be explained
         except KeyboardInterrupt as error:
-            begun = [job for job in jobs if isinstance(job, _Job) and (job.found or job.over)]
+            begun = [job for job in jobs if isinstance(job, Job) and (job.found or job.over)]
             raise Interrupted(
                 [self._explanation(job) for job in begun if job.error is None]
             ) from error
 
-    def _begin(self, request: Request) -> _Job:
+    def _begin(self, request: Request) -> Job:
         """The text tokenised and continued, its targets found, their contexts made."""
         if not isinstance(request, Request):
             raise RationalesError(f"give requests, as in Request(text), not {given(request)}")
@@ -252,7 +232,7 @@ class Explainer:
                 check_unicode(value)
         check_input(options, self._kind)
         passage, targets = self._passage(request.text, options)
-        job = _Job(request, passage, [], tuple(t for t in targets if t == 0))
+        job = Job(request, passage, tuple(t for t in targets if t == 0))
         targets = [t for t in targets if t > 0]
         extra_ids = self._alternative(passage, targets, options)
         span_ids: tuple[int, ...] = ()
@@ -324,7 +304,7 @@ class Explainer:
 
     def _check_ids(self, ids: Iterable[int]) -> None:
         """Raise if the tokenizer gives an id for which the model has no embedding."""
-        from rationales.models import embedded
+        from rationales.models.files import embedded
 
         rows = None if self.model is None else embedded(self.model)
         for id in ids:
@@ -333,6 +313,23 @@ class Explainer:
                     f"the tokenizer gives {token_text(self.tokenizer, id)!r} the id {id}, and the "
                     f"model has embeddings for {rows} tokens: give the model's own tokenizer"
                 )
+
+    def _explanation(self, job: Job) -> Explanation:
+        """What was found for a request, complete or not."""
+        evaluation = getattr(self.scorer, "evaluation", lambda context: "black-box")
+        return Explanation(
+            model=self.name,
+            method=job.request.options.method,
+            evaluation="+".join(sorted({*map(evaluation, job.contexts)}, reverse=True)) or "none",
+            tokens=job.passage.tokens,
+            rationales=job.rationales(self.tokenizer),
+            seconds=time.perf_counter() - job.started,
+            unexplainable=job.unexplainable,
+            complete=len(job.found) == len(job.contexts),
+            id=job.request.id,
+            adapter=self.adapter,
+            options=job.request.options.shaping(),
+        )
 
     def check_length(self, what: str, tokens: int, seen: int = 0) -> None:
         """Raise if the model has too few positions for this many tokens.
@@ -345,44 +342,6 @@ class Explainer:
                 f"the {what} has {tokens} tokens, and the model has positions for {limit}: "
                 "shorten the text"
             )
-
-    def _explanation(self, job: _Job) -> Explanation:
-        """What was found for a request, complete or not."""
-        evaluation = getattr(self.scorer, "evaluation", lambda context: "black-box")
-        return Explanation(
-            model=self.name,
-            method=job.request.options.method,
-            evaluation="+".join(sorted({*map(evaluation, job.contexts)}, reverse=True)) or "none",
-            tokens=job.passage.tokens,
-            rationales=tuple(
-                self._with_texts(rationale, job.passage)
-                for rationale in sorted(job.found, key=lambda r: r.target)
-            ),
-            seconds=time.perf_counter() - job.started,
-            unexplainable=job.unexplainable,
-            complete=len(job.found) == len(job.contexts),
-            id=job.request.id,
-            adapter=self.adapter,
-            options=job.request.options.shaping(),
-        )
-
-    def _with_texts(self, rationale: Rationale, passage: Passage) -> Rationale:
-        """The rationale with the texts of its target and of what the model predicted."""
-        target = passage.tokens[rationale.target : rationale.target + rationale.target_length]
-        others = tuple(self._with_texts(other, passage) for other in rationale.alternatives)
-
-        def named(step: Step) -> Step:
-            return replace(step, prediction_text=token_text(self.tokenizer, step.prediction_id))
-
-        full = rationale.full_context
-        return replace(
-            rationale,
-            target_text="".join(token.text for token in target)
-            or token_text(self.tokenizer, rationale.target_id),
-            alternatives=others,
-            steps=tuple(map(named, rationale.steps)),
-            full_context=None if full is None else named(full),
-        )
 
 
 def rationalize(

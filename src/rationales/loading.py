@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 from rationales.arguments import check_tokenizer
+from rationales.checking import check_values
 from rationales.errors import RationalesError, given
 from rationales.explainer import Explainer
-from rationales.models import Kind, check_vocabulary, is_default, load_model
+from rationales.models.default import Progress
+from rationales.models.files import Kind, check_kind, check_vocabulary
+from rationales.models.loading import LoadOptions, is_default, load_model
 from rationales.text import Tokenizer
 from rationales.translator import Translator
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+    from typing_extensions import Unpack
 
 DEFAULT_ADAPTER = "smollm2-135m-instruct-compat"
 """The compatibility adapter of the default model, which is part of the package."""
@@ -26,13 +29,7 @@ def load(
     tokenizer: Tokenizer | None = ...,
     *,
     kind: Literal["seq2seq"],
-    adapter: str | Path | Literal[False] | None = ...,
-    revision: str | None = ...,
-    dtype: str | None = ...,
-    device: str | None = ...,
-    batch_tokens: int | None = ...,
-    allow_pickle: bool = ...,
-    progress: Callable[[str, float], None] | None = ...,
+    **options: Unpack[LoadOptions],
 ) -> Translator: ...
 @overload
 def load(
@@ -40,13 +37,7 @@ def load(
     tokenizer: Tokenizer | None = ...,
     *,
     kind: Kind | None = ...,
-    adapter: str | Path | Literal[False] | None = ...,
-    revision: str | None = ...,
-    dtype: str | None = ...,
-    device: str | None = ...,
-    batch_tokens: int | None = ...,
-    allow_pickle: bool = ...,
-    progress: Callable[[str, float], None] | None = ...,
+    **options: Unpack[LoadOptions],
 ) -> Explainer: ...
 def load(
     model: str | Path | PreTrainedModel | None = None,
@@ -59,7 +50,7 @@ def load(
     device: str | None = None,
     batch_tokens: int | None = None,
     allow_pickle: bool = False,
-    progress: Callable[[str, float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Explainer:
     """An explainer for a model: a name, a folder, a model you already have, or the default one.
 
@@ -75,32 +66,30 @@ def load(
     """
     model = str(model) if isinstance(model, PurePath) else model
     adapter = str(adapter) if isinstance(adapter, PurePath) else adapter
-    _check(model, tokenizer, adapter, revision, dtype, device, batch_tokens, kind)
+    if kind not in (None, *get_args(Kind)):
+        raise RationalesError(f"kind must be {' or '.join(get_args(Kind))}, not {given(kind)}")
+    options: dict[str, Any] = {"revision": revision, "dtype": dtype, "device": device}
+    options |= {"allow_pickle": allow_pickle, "progress": progress}
+    check_values(LoadOptions, {"adapter": adapter, "batch_tokens": batch_tokens, **options})
+    if not (model is None or isinstance(model, str)):
+        _check_model(model, revision)
+    if tokenizer is not None:
+        check_tokenizer(tokenizer)
+    network: Any = model
     folder: Path | None = None
     if model is None or isinstance(model, str):
         if adapter is None and is_default(model) and kind != "seq2seq":
             adapter = DEFAULT_ADAPTER
-        loaded = load_model(
-            model,
-            kind=kind,
-            dtype=dtype,
-            device=device,
-            allow_pickle=allow_pickle,
-            revision=revision,
-            progress=progress,
-        )
+        loaded = load_model(model, kind=kind, **options)
         network, name, folder = loaded.model, loaded.name, loaded.folder
         tokenizer = loaded.tokenizer if tokenizer is None else tokenizer
     else:
-        network = model
         name = getattr(model.config, "_name_or_path", "") or type(model).__name__
     if tokenizer is None:
         raise RationalesError("a model object needs its tokenizer: load(model=..., tokenizer=...)")
     check_vocabulary(network, tokenizer, "the tokenizer given", "give the model's own tokenizer")
     translates = bool(getattr(network.config, "is_encoder_decoder", False))
-    if kind is not None and translates != (kind == "seq2seq"):
-        found = "an encoder–decoder" if translates else "a causal language model"
-        raise RationalesError(f"{name} is {found}: give a model of the kind {kind}")
+    check_kind(name, "seq2seq" if translates else "causal", type(network).__name__, kind)
     from rationales.scoring.logits import DEFAULT_BATCH_TOKENS
 
     batch_tokens = DEFAULT_BATCH_TOKENS if batch_tokens is None else batch_tokens
@@ -137,40 +126,14 @@ def adapter_folder(adapter: str) -> Path:
     return packaged if adapter == DEFAULT_ADAPTER else Path(adapter).expanduser()
 
 
-def _check(
-    model: Any,
-    tokenizer: object,
-    adapter: object,
-    revision: object,
-    dtype: object,
-    device: object,
-    batch_tokens: object,
-    kind: object,
-) -> None:
-    """Raise if an argument of ``load`` is of a type that it cannot be."""
-    if model is not None and not isinstance(model, str):
-        import torch
+def _check_model(model: object, revision: str | None) -> None:
+    """Raise unless this is a model of transformers, which has no revisions."""
+    import torch
 
-        is_module = isinstance(model, torch.nn.Module)
-        if not (is_module and hasattr(model, "config") and hasattr(model, "get_input_embeddings")):
-            raise RationalesError(
-                "the model must be a name, a folder, or a model of transformers, "
-                f"not {given(model)}"
-            )
-        if revision is not None:
-            raise RationalesError("revision is for hub ids, and the model is given: leave it out")
-    if tokenizer is not None:
-        check_tokenizer(tokenizer)
-    for name, value, expected in (
-        ("adapter", None if adapter is False else adapter, "a folder, or False for none"),
-        ("revision", revision, "a branch, a tag or a commit"),
-        ("dtype", dtype, "a name such as 'float32'"),
-        ("device", device, "a name such as 'cpu'"),
-    ):
-        if value is not None and not isinstance(value, str):
-            raise RationalesError(f"{name} must be {expected}, not {given(value)}")
-    whole = isinstance(batch_tokens, int) and not isinstance(batch_tokens, bool)
-    if batch_tokens is not None and not whole:
-        raise RationalesError(f"batch_tokens must be a whole number, not {given(batch_tokens)}")
-    if kind is not None and kind not in get_args(Kind):
-        raise RationalesError(f"kind must be {' or '.join(get_args(Kind))}, not {given(kind)}")
+    wanted = ("config", "get_input_embeddings")
+    if not isinstance(model, torch.nn.Module) or not all(hasattr(model, name) for name in wanted):
+        raise RationalesError(
+            f"the model must be a name, a folder, or a model of transformers, not {given(model)}"
+        )
+    if revision is not None:
+        raise RationalesError("revision is for hub ids, and the model is given: leave it out")

@@ -95,7 +95,8 @@ class Options:
     span: bool = False
     """One rationale for all tokens of the target or continuation together."""
     penalty: Annotated[float | None, Gt(0)] = None
-    """The cost of a token in the method soft, in nats (the paper's λ); 0.5 if left out."""
+    """The cost of a token in the method soft, in nats (the paper's λ); 0.5 if left out. On
+    the command line, --lambda is another name for it."""
     max_size: Annotated[int | None, Ge(1)] = None
     """Stop at rationales of this many tokens (or other units)."""
     max_evaluations: Annotated[int | None, Ge(0)] = None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 
+from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.options import Options
-from rationales.result import Explanation
+from rationales.result import Explanation, Rationale, Step
+from rationales.text import Passage, Tokenizer, token_text
 
 
 @dataclass(frozen=True)
@@ -44,3 +47,41 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, explanations: list[Explanation]) -> None:
         super().__init__("interrupted")
         self.explanations = explanations
+
+
+@dataclass(eq=False)
+class Job:
+    """A request under way: its passage, the contexts of its targets, and what was found by now."""
+
+    request: Request
+    passage: Passage
+    unexplainable: tuple[int, ...] = ()
+    contexts: list[Context] = field(default_factory=list)
+    found: list[Rationale] = field(default_factory=list)
+    error: RationalesError | None = None
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def over(self) -> bool:
+        """Whether it can be answered: by an explanation, or by what went wrong."""
+        return len(self.found) == len(self.contexts) or self.error is not None
+
+    def rationales(self, tokenizer: Tokenizer) -> tuple[Rationale, ...]:
+        """What was found, in text order, with the texts of targets and predictions."""
+
+        def named(step: Step) -> Step:
+            return replace(step, prediction_text=token_text(tokenizer, step.prediction_id))
+
+        def with_texts(rationale: Rationale) -> Rationale:
+            end = rationale.target + rationale.target_length
+            target = "".join(t.text for t in self.passage.tokens[rationale.target : end])
+            full = rationale.full_context
+            return replace(
+                rationale,
+                target_text=target or token_text(tokenizer, rationale.target_id),
+                alternatives=tuple(map(with_texts, rationale.alternatives)),
+                steps=tuple(map(named, rationale.steps)),
+                full_context=None if full is None else named(full),
+            )
+
+        return tuple(map(with_texts, sorted(self.found, key=lambda found: found.target)))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, MinLen
 
 from rationales.context import DESCRIBED, Token
-from rationales.errors import MissingExtraError, RationalesError
+from rationales.errors import MissingExtraError, RationalesError, cannot
 
 if TYPE_CHECKING:
     import pandas
@@ -240,7 +240,7 @@ class Explanation:
         try:
             Path(path).write_text(self.to_json(indent=1) + "\n", encoding="utf-8")
         except OSError as error:
-            raise RationalesError(f"cannot write {path}: {error.strerror or error}") from error
+            raise cannot("write", path, error) from error
 
     @classmethod
     def load(cls, path: str | Path) -> Explanation:
@@ -249,12 +249,8 @@ class Explanation:
             return cls.from_json(Path(path).read_text(encoding="utf-8"))
         except RationalesError as error:
             raise RationalesError(f"{path} is {error}") from error
-        except OSError as error:
-            raise RationalesError(f"cannot read {path}: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise RationalesError(
-                f"cannot read {path}: it is not UTF-8 text ({error.reason})"
-            ) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise cannot("read", path, error) from error
 
     def to_json(self, indent: int | None = None) -> str:
         """The explanation as a JSON object; on one line unless an indent is given."""

@@ -22,6 +22,17 @@ VERSION = 2
 _RENAMED = {"asked_logprob": "contrast_logprob", "whole": "full_context", "span": "target_length"}
 """Fields of schema 1 that have another name in schema 2."""
 
+_FAILURE = {
+    "description": "The answer to a line of --jsonl that could not be explained.",
+    "type": "object",
+    "properties": {
+        "id": {"type": ["string", "integer"], "description": "The id that came with the text."},
+        "line": {"type": "integer", "minimum": 1, "description": "The number of the line."},
+        "error": {"type": "string", "description": "What is wrong with it."},
+    },
+    "required": ["line", "error"],
+}
+
 
 def to_dict(explanation: Explanation) -> dict[str, Any]:
     """The explanation in plain dictionaries and lists; fields with their default are left out."""
@@ -58,6 +69,7 @@ def json_schema() -> dict[str, Any]:
     """The JSON Schema of an explanation, as it is in ``schema.json``."""
     schema = TypeAdapter(Explanation).json_schema()
     del schema["$defs"]["Rationale"]["properties"]["tokens"]  # those of the explanation
+    schema["$defs"]["Failure"] = _FAILURE
     version = {"const": VERSION, "description": "The version of this format."}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

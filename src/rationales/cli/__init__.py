@@ -4,7 +4,7 @@ Nothing here imports torch until a model is needed, so that ``--help`` answers a
 
 Exit codes: 0; 2 if something has to be put right first (one line on standard error says what); 3 if
 some lines of ``--jsonl`` failed, all others are answered; 130 after Ctrl-C; 141 if the reader of
-standard output has gone.
+the answers has gone.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,8 +25,7 @@ from rationales.cli import explain as explaining
 from rationales.cli import model as model_commands
 from rationales.cli.arguments import flag, option_group
 from rationales.cli.command import command
-from rationales.cli.output import Ended
-from rationales.errors import OptionError, RationalesError
+from rationales.errors import OptionError, RationalesError, RationalesWarning
 
 app = typer.Typer(
     name="rationales",
@@ -75,66 +75,62 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A character that a terminal cannot show is no reason to fail.
             stream.reconfigure(errors="backslashreplace")
+    show = warnings.showwarning
+
+    def show_warning(message: Warning | str, category: type[Warning], *where: Any) -> None:
+        if issubclass(category, RationalesWarning):
+            _say(f"warning: {message}")  # without the line of code that a programmer would see
+        else:
+            show(message, category, *where)
+
+    warnings.showwarning = show_warning
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
     """The exit code of a command line; see above."""
+    code, said = _run(_expand(arguments))
     try:
-        code = _run(arguments)
-        if code == 141:
-            _forget_stdout()
-        elif sys.stdout is not None:
+        if sys.stdout is not None:
             sys.stdout.flush()  # now, while an error can still be told
-        return code
-    except BrokenPipeError:
-        # The reader has gone (a pager was quit): say nothing, also not when Python shuts down.
-        _forget_stdout()
-        return 141
     except OSError as error:
-        _forget_stdout()
-        return _fail(f"cannot write to standard output: {error.strerror or error}")
+        # What is still to be printed goes nowhere: Python would try again when it shuts down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            code, said = 141, ""
+        elif code == 0:
+            code, said = 2, f"error: cannot write to standard output: {error.strerror or error}"
+    _say(said)
+    return code
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str]) -> tuple[int, str]:
+    """The exit code, and in one line why, if that has to be said."""
     try:
-        code = app(_expand(arguments), standalone_mode=False)
-        if code == 130:
-            return _say("interrupted", 130)
-        return code if isinstance(code, int) else 0
+        code = app(arguments, standalone_mode=False) or 0
+        return code, "interrupted" if code == 130 else ""
     except OptionError as error:
-        return _fail(error.named(flag))
+        return 2, f"error: {error.named(flag)}"
     except RationalesError as error:
-        return _fail(str(error))
-    except Ended as ended:
-        return _say(str(ended), ended.code)
+        return 2, f"error: {error}"
     except typer.TyperException as error:
         message = getattr(error, "format_message", error.__str__)()
         # No arguments at all: what is raised then is the help text itself.
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(message)
-            return 2
-        return _fail(f"{message} (see rationales --help)")
-    except (KeyboardInterrupt, typer.Abort):
-        return _say("interrupted", 130)
+            return 2, ""
+        return 2, f"error: {message} (see rationales --help)"
+    except KeyboardInterrupt:
+        return 130, "interrupted"
+    except SystemExit:
+        # How typer and rich end when the reader has gone (a pager was quit): say nothing.
+        return 141, ""
 
 
-def _fail(message: str) -> int:
-    return _say(f"error: {message}", 2)
-
-
-def _say(message: str, code: int) -> int:
-    """The exit code, after a line on standard error that says why, if there is one."""
+def _say(message: str) -> None:
     with suppress(OSError):  # there is no reader
         if message:
             typer.echo(" ".join(message.split()), err=True)
-    return code
-
-
-def _forget_stdout() -> None:
-    """What is still to be printed goes nowhere: Python would try again when it shuts down."""
-    with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _expand(arguments: list[str]) -> list[str]:

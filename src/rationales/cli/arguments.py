@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
@@ -16,14 +15,16 @@ from rationales.options import NOT_FOR, Options, check_input, check_option_value
 
 if TYPE_CHECKING:
     from rationales.explainer import Explainer
-    from rationales.models import Kind
+    from rationales.models.files import Kind
 
 NO_ADAPTER = "none"
 """What ``--adapter`` is given to leave out the default model's adapter."""
 
-WHAT, HOW, MODEL, OUT = "What to explain", "How to search", "Model", "Output"
+WHAT, HOW, OUT = "What to explain", "How to search", "Output"
+OF_MODEL = typer.Option(rich_help_panel="Model")
 
 _OF_WHAT = {"generate", "continuation", "target", "chat", "specials", *NOT_FOR["causal"]}
+_FLAGS = {"method": ("--method", "-m"), "penalty": ("--penalty", "--lambda")}
 _METAVARS = {"language": "CODE", "instead_of": "TEXT", "beam": "B", "penalty": "L"}
 _METAVARS |= dict.fromkeys(("generate", "disjoint", "max_evaluations", "ig_steps"), "N")
 
@@ -34,9 +35,8 @@ def option_group(kind: Literal["causal", "seq2seq"]) -> type:
     for each in fields(Options):
         if each.name in NOT_FOR[kind] or each.name == "keep_candidates":  # that is --steps K
             continue
-        flags = ("--method", "-m") if each.name == "method" else (flag(each.name),)
         info = typer.Option(
-            *flags,
+            *_FLAGS.get(each.name, (flag(each.name),)),
             help=docs.get(each.name, "").replace("METHODS", f"one of {', '.join(METHODS)}"),
             metavar=_METAVARS.get(each.name),
             rich_help_panel=WHAT if each.name in _OF_WHAT else HOW,
@@ -44,8 +44,6 @@ def option_group(kind: Literal["causal", "seq2seq"]) -> type:
         made.append(
             (each.name, Annotated[_typed(hints[each.name]), info], field(default=each.default))
         )
-    hidden = typer.Option("--lambda", hidden=True)
-    made.append(("lambda_", Annotated[float | None, hidden], field(default=None)))
     return make_dataclass(f"{kind}_options", made, frozen=True)
 
 
@@ -55,47 +53,28 @@ class Question:
 
     kind: Kind
     given: Mapping[str, Any]
-    flags: Mapping[str, str] = field(default_factory=dict)
-    """The flags that were typed for options that have two."""
 
     @classmethod
     def of(cls, kind: Kind, group: Any, steps: int | None) -> Question:
         """The question of a group of options: those that differ from what they are if left out."""
-        given = {
-            each.name: value
-            for each in fields(group)
-            if (value := getattr(group, each.name)) != each.default
-        }
-        flags: dict[str, str] = {}
-        if "lambda_" in given:
-            if "penalty" in given:
-                raise RationalesError("--penalty and --lambda are the same option: leave out one")
-            given["penalty"], flags = given.pop("lambda_"), {"penalty": "--lambda"}
+        defaults = {each.name: each.default for each in fields(group)}
+        given = {name: v for name, v in vars(group).items() if v != defaults[name]}
         if steps:
             given["keep_candidates"] = steps
-        question = cls(kind, given, flags)
-        with question._named():
-            check_option_values(given)
-        return question
+        check_option_values(given)
+        return cls(kind, given)
 
     def options(self, line: Mapping[str, Any] | None = None) -> Options:
         """The options of a text, checked before a model is loaded; its line of JSON comes first."""
-        line = line or {}
-        with self._named(line):
-            options = Options().change(**{**self.given, **line})
-            check_input(options, self.kind)
-        return options
-
-    @contextmanager
-    def _named(self, line: Mapping[str, Any] | None = None) -> Iterator[None]:
-        """A context in which errors name options as they were typed: flags, and keys of a line."""
+        own = line or {}
         try:
-            yield
+            options = Options().change(**{**self.given, **own})
+            check_input(options, self.kind)
         except OptionError as error:
-            typed = {**self.flags, **{name: name for name in line or ()}}
-            raise RationalesError(
-                error.named(lambda name: typed.get(name) or flag(name))
-            ) from error
+            # Options are named as they were typed: by their flags, or by the keys of the line.
+            said = error.named(lambda name: name if name in own else flag(name))
+            raise RationalesError(said) from error
+        return options
 
 
 def flag(name: str) -> str:
@@ -131,30 +110,32 @@ class Texts:
 class Model:
     """Which model, and how it is run."""
 
-    model: Annotated[str | None, typer.Option(rich_help_panel=MODEL)] = None
+    model: Annotated[str | None, OF_MODEL] = None
     """A Hugging Face id, a local folder or a .gguf file; the default model if left out."""
-    revision: Annotated[str | None, typer.Option(rich_help_panel=MODEL)] = None
+    revision: Annotated[str | None, OF_MODEL] = None
     """A branch, tag or commit of the Hugging Face id."""
-    dtype: Annotated[str | None, typer.Option(rich_help_panel=MODEL)] = None
+    dtype: Annotated[str | None, OF_MODEL] = None
     """float32, bfloat16, float16 or auto; float32 on a CPU if left out."""
-    device: Annotated[str | None, typer.Option(rich_help_panel=MODEL)] = None
+    device: Annotated[str | None, OF_MODEL] = None
     """cpu, cuda, cuda:1, mps …; a GPU if there is one."""
-    batch_tokens: Annotated[int | None, typer.Option(rich_help_panel=MODEL)] = None
+    batch_tokens: Annotated[int | None, OF_MODEL] = None
     """At most this many tokens in a forward pass: bounds the memory."""
-    allow_pickle: Annotated[bool, typer.Option("--allow-pickle", rich_help_panel=MODEL)] = False
+    allow_pickle: Annotated[bool, OF_MODEL] = False
     """Load pickled weights too. They can run code: only from sources you trust."""
 
     def check(self, adapter: str | None = None) -> None:
         """Raise for what is known to be wrong before anything is loaded."""
         from rationales.compat.adapter import check_adapter
         from rationales.loading import adapter_folder
-        from rationales.models import check_arguments
+        from rationales.models.loading import check_arguments
 
-        if self.batch_tokens is not None and self.batch_tokens < 1:
-            raise OptionError(
-                "{batch_tokens} must be at least 1, not {value}", value=self.batch_tokens
-            )
-        check_arguments(self.model, self.dtype, self.device, self.revision)
+        check_arguments(
+            self.model,
+            batch_tokens=self.batch_tokens,
+            revision=self.revision,
+            dtype=self.dtype,
+            device=self.device,
+        )
         if adapter not in (None, NO_ADAPTER):
             check_adapter(adapter_folder(adapter))
 
@@ -188,6 +169,9 @@ class Printing:
         str | None, typer.Option("--json", metavar="FILE", rich_help_panel=OUT)
     ] = None
     """Write JSON (- is standard output)."""
-    format: Annotated[str | None, typer.Option(metavar="FORMAT", rich_help_panel=OUT)] = None
+    format: Annotated[
+        Literal["table", "tsv", "json"] | None,
+        typer.Option(metavar="FORMAT", rich_help_panel=OUT),
+    ] = None
     """What is printed: table, tsv (tab-separated lines) or json. If left out: a table in a
     terminal, tsv in a pipe, JSON lines for --jsonl unless --json has a file."""

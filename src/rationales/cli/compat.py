@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +17,12 @@ from rationales.cli.command import command
 from rationales.cli.progress import Bar
 from rationales.compat.options import MeasureOptions, TrainOptions
 from rationales.errors import RationalesError
+
+if TYPE_CHECKING:
+    from rationales.compat.measure import Measured, Measurement
+
+MEAN_SIZES = (1, 4, 8, 16, 32)
+"""The sizes over which a single figure is taken, if the context is long enough for all."""
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -84,7 +92,7 @@ def measure(options: MeasureCommand) -> None:
     """Measure predictions from random subsets of 1, 2, 4 … tokens of held-out text."""
     with Bar() as bar:
         bar.update("loading the model", 0, None)
-        from rationales.compat.measure import measure_model, table
+        from rationales.compat.measure import measure_model
         from rationales.render import figures
 
         if options.plot is not None:
@@ -107,23 +115,40 @@ def measure(options: MeasureCommand) -> None:
     if options.json_path == "-":
         sys.stdout.write(data)
     else:
-        first = measurements[0]
-        title = f"{first.model}, {first.text}: nats a token, {first.samples} targets"
-        _print_table(title, table(measurements))
+        _print_table(measurements)
 
 
-def _print_table(title: str, cells: list[list[str]]) -> None:
-    """Print a table, its first row the names of the columns; tab-separated lines in a pipe."""
+def _print_table(measurements: Sequence[Measurement]) -> None:
+    """Print a row for each size and figure; tab-separated lines in a pipe."""
+    first, *_ = measurements
+
+    def row(label: str, values: Iterable[Measured]) -> list[str]:
+        return [label, *(f"{value.mean:.3f} ± {value.error:.3f}" for value in values)]
+
+    names = ["context", *("with adapter" if m.adapter else "model" for m in measurements)]
+    rows = [
+        row(f"{size} of {first.length} tokens", [m.by_size[size] for m in measurements])
+        for size in first.by_size
+    ]
+    if set(MEAN_SIZES) <= set(first.by_size):
+        means = (fmean(m.by_size[size].mean for size in MEAN_SIZES) for m in measurements)
+        rows.append([f"mean of {', '.join(map(str, MEAN_SIZES))}", *(f"{m:.3f}" for m in means)])
+    rows.append(row(f"all {first.length} tokens", [m.full for m in measurements]))
+    rows.append(row("none (unigram)", [m.unigram for m in measurements]))
+    rows += [
+        [f'p("the") {d} after a word, and "the"', *(f"{m.the[d].mean:.4f}" for m in measurements)]
+        for d in first.the
+    ]
     if not sys.stdout.isatty():
-        for row in cells:
-            typer.echo("\t".join(row))
+        typer.echo("\n".join("\t".join(cells) for cells in [names, *rows]))
         return
     from rich.console import Console
     from rich.table import Table
 
+    title = f"{first.model}, {first.text}: nats a token, {first.samples} targets"
     grid = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for place, column in enumerate(cells[0]):
-        grid.add_column(column, justify="right" if place else "left")
-    for row in cells[1:]:
-        grid.add_row(*row)
+    for place, name in enumerate(names):
+        grid.add_column(name, justify="right" if place else "left")
+    for cells in rows:
+        grid.add_row(*cells)
     Console().print(grid)

@@ -22,14 +22,13 @@ from rationales.errors import RationalesError
 
 if TYPE_CHECKING:
     from rationales.explainer import Explainer
-    from rationales.models import Kind
 
 app = typer.Typer(help="Run an experiment of the paper.", no_args_is_help=True)
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a run goes."""
+class Given:
+    """What every experiment is given beside its settings."""
 
     out: Annotated[Path, typer.Option(metavar="DIR")]
     """The folder of the run. The same command again goes on where it stopped."""
@@ -38,7 +37,15 @@ class Place:
 
 
 @dataclass(frozen=True)
-class LanguageModel:
+class Text(Given):
+    """The text of ``the``."""
+
+    text: Path | None = None
+    """An English text to learn from; WikiText-2 in RATIONALES_DATA if left out."""
+
+
+@dataclass(frozen=True)
+class Language(Given):
     """Which language model is explained."""
 
     model: str | None = None
@@ -48,60 +55,39 @@ class LanguageModel:
 
 
 @dataclass(frozen=True)
-class TranslationModel:
-    """Which translation model is explained."""
+class Exhaustive(Language):
+    """A language model, and whether to search exhaustively."""
+
+    exhaustive: Annotated[bool, typer.Option("--exhaustive/--no-exhaustive")] = True
+    """Search all small subsets too (hours)."""
+
+
+@dataclass(frozen=True)
+class Translation(Given):
+    """Which translation model is explained, and on which data."""
 
     model: str | None = None
     """A translation model: a Hugging Face id or a folder; the packaged one if left out."""
-
-
-@dataclass(frozen=True)
-class Nothing:
-    """No options: a toy has a model of its own, and most experiments need nothing else."""
-
-
-@dataclass(frozen=True)
-class Exhaustive:
-    """Whether to search exhaustively."""
-
-    exhaustive: Annotated[bool, typer.Option("--exhaustive/--no-exhaustive")] = True
-    """Search all small subsets too (hours); --no-exhaustive is the same as --exhaustive-size 0."""
-
-
-@dataclass(frozen=True)
-class Text:
-    """The text of ``the``."""
-
-    text: Path | None = None
-    """An English text to learn from; WikiText-2 in RATIONALES_DATA if left out."""
-
-
-@dataclass(frozen=True)
-class Data:
-    """The data of an experiment on translation."""
-
     folder: Annotated[Path | None, typer.Option("--data", metavar="DIR")] = None
     """The folder of the data, in the format of --format; that of RATIONALES_DATA if left out."""
 
 
 @dataclass(frozen=True)
-class Alignments(Data):
-    """The data of ``alignments``, and a column of its table."""
+class Alignments(Translation):
+    """A translation model, data, and a column of the table of ``alignments``."""
 
     paper_aer: bool = False
     """Add the error rate of the paper, in which sure links are not possible ones."""
 
 
 @dataclass(frozen=True)
-class Every:
+class Every(Exhaustive):
     """The options of ``all``."""
 
     limit: int | None = None
     """Only N examples of each experiment, drawn at random."""
     methods: tuple[str, ...] | None = None
     """Only these methods, separated by commas: greedy,all-attention."""
-    exhaustive: Annotated[bool, typer.Option("--exhaustive/--no-exhaustive")] = True
-    """Search all small subsets too (hours)."""
     translator: str | None = None
     """The translation model of distractors and alignments; the packaged one if left out."""
     skip: tuple[str, ...] = ()
@@ -113,12 +99,11 @@ class Every:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment as a command: its help, where its module is, and its groups of options."""
+    """An experiment as a command: its help, where its module is, and what it is given."""
 
     help: str
     path: str
-    model: type = Nothing
-    more: type = Nothing
+    given: type[Given] = Given
 
     @property
     def module(self) -> Any:
@@ -132,44 +117,43 @@ class Experiment:
         for name in getattr(self.module, "DATA", ()):
             data_file(name)
 
-    def settings(self, every: Every) -> Any:
-        """The settings of this experiment within ``all``."""
+    def within(self, every: Every, name: str) -> tuple[Given, Any]:
+        """What this experiment is given within ``all``, and its settings."""
         from rationales.experiments.methods import LABELS, split_names
 
-        made, methods = self.module.Settings, None
-        known = getattr(made, "known", ())  # efficiency has methods of its own, a toy has none
-        if known and every.methods is not None:
-            others = {*LABELS} - {*known}
-            methods = tuple(name for name in split_names(every.methods) if name not in others)
-        given = {"limit": every.limit, "methods": methods, "seed": every.seed}
-        names = [each.name for each in fields(made) if given.get(each.name) is not None]
-        return made(**{name: given[name] for name in names})
+        made, values = self.module.Settings, asdict(every) | {"out": every.out / name}
+        if issubclass(self.given, Translation):
+            values["model"] = every.translator
+        known = {*getattr(made, "known", ())}
+        if not known <= {*LABELS}:
+            values["methods"] = None  # efficiency has methods of its own
+        elif every.methods is not None:  # a name that no experiment knows is left, and refused
+            names = split_names(every.methods)
+            values["methods"] = tuple(n for n in names if n in known or n not in LABELS)
+        given, settings = (
+            kind(**{f.name: v for f in fields(kind) if (v := values.get(f.name)) is not None})
+            for kind in (self.given, made)
+        )
+        return given, settings
 
-    def run(self, place: Place, model: Any, settings: Any, more: Any) -> None:
+    def run(self, given: Given, settings: Any) -> None:
         """Run the experiment and print its tables."""
         from rationales.runs import PARTS, seconds_in
 
-        keywords = asdict(more)
+        keywords = asdict(given)
         if not keywords.pop("exhaustive", True):
             settings = replace(settings, exhaustive_size=0)
-        if not any(isinstance(value, Path) for value in keywords.values()):
+        if not keywords.get("text") and not keywords.get("folder"):
             self.check_data()  # otherwise the user's own data are read
         with Bar() as bar:
-            if self.model is not Nothing:
-                keywords |= asdict(model)
-                keywords["explainer"] = load_explainer(keywords.pop("model"), model, bar)
-            results = self.module.run(
-                out=place.out,
-                settings=settings,
-                overwrite=place.overwrite,
-                progress=bar.update,
-                **keywords,
-            )
+            if "model" in keywords:
+                keywords["explainer"] = load_explainer(keywords.pop("model"), given, bar)
+            results = self.module.run(settings=settings, progress=bar.update, **keywords)
         typer.echo(self.module.report(results).rstrip("\n"))
         for name, what in (("lines", "rationales"), ("exhaustive", "exhaustive search")):
-            if seconds := seconds_in(place.out / PARTS / f"{name}.jsonl"):
+            if seconds := seconds_in(given.out / PARTS / f"{name}.jsonl"):
                 typer.echo(f"{what}: {seconds / 60:.1f} minutes, over all runs", err=True)
-        typer.echo(f"table, data and figures are in {place.out}", err=True)
+        typer.echo(f"table, data and figures are in {given.out}", err=True)
 
 
 EXPERIMENTS = {
@@ -180,36 +164,32 @@ EXPERIMENTS = {
     "the": Experiment(
         'How probable "the" is after "the" alone, before and after fine-tuning (fifteen minutes).',
         "toys.repetition",
-        more=Text,
+        Text,
     ),
     "agreement": Experiment(
         "Long-range agreement: antecedents and distractors, every method, with and without "
         "adapter.",
         "language.agreement",
-        LanguageModel,
         Exhaustive,
     ),
     "lambada": Experiment(
         "Annotated Lambada: rationales against human annotations, every method.",
         "language.lambada",
-        LanguageModel,
+        Language,
     ),
     "efficiency": Experiment(
         "The cost of a rationale in seconds and tokens, and how it grows with the context.",
         "language.efficiency",
-        LanguageModel,
         Exhaustive,
     ),
     "distractors": Experiment(
         "Two sentences translated as one: do rationales stay with their own sentence?",
         "translation.distractors",
-        TranslationModel,
-        Data,
+        Translation,
     ),
     "alignments": Experiment(
         "Gold word alignments: are a rationale's source words those of the human alignment?",
         "translation.alignments",
-        TranslationModel,
         Alignments,
     ),
 }
@@ -233,61 +213,51 @@ def _function(name: str) -> Callable[..., None]:
     """The function of a command, with all its options."""
     if name == "all":
         return command(everything)
-    run, module = EXPERIMENTS[name], EXPERIMENTS[name].module
-    return command(run.run, model=run.model, settings=module.Settings, more=run.more)
+    experiment = EXPERIMENTS[name]
+    return command(experiment.run, given=experiment.given, settings=experiment.module.Settings)
 
 
-def everything(place: Place, model: LanguageModel, every: Every) -> None:
+def everything(every: Every) -> None:
     """Everything there is, each in a folder of its own, and one report.html over all of it."""
     from rationales.experiments import report
-    from rationales.models import packaged_translator
+    from rationales.models.loading import packaged_translator
 
     for name in every.skip:
         if name not in EXPERIMENTS:
             known = ", ".join(EXPERIMENTS)
             raise RationalesError(f"there is no experiment {name!r} to skip: choose from {known}")
-    planned: dict[str, Any] = {}
+    planned: dict[str, tuple[Given, Any]] = {}
     for name, experiment in EXPERIMENTS.items():
         if name in every.skip:
             continue
+        is_translation = issubclass(experiment.given, Translation)
         try:
             experiment.check_data()
-            if experiment.model is TranslationModel and every.translator is None:
+            if is_translation and every.translator is None:
                 packaged_translator()
-            planned[name] = experiment.settings(every)
+            planned[name] = experiment.within(every, name)
         except RationalesError as error:
-            if experiment.model is not TranslationModel:
+            if not is_translation:
                 raise
             typer.echo(f"{name} is skipped: {error}", err=True)
     if not planned:
         raise RationalesError("all experiments are skipped: leave one in")
     report.check()
-    models = {LanguageModel: model, TranslationModel: TranslationModel(every.translator)}
-    for number, (name, settings) in enumerate(planned.items(), start=1):
+    for number, (name, (given, settings)) in enumerate(planned.items(), start=1):
         typer.echo(f"{name} ({number} of {len(planned)})", err=True)
-        experiment = EXPERIMENTS[name]
-        more = experiment.more()
-        if experiment.more is Exhaustive:
-            more = Exhaustive(every.exhaustive)
-        experiment.run(
-            Place(place.out / name, place.overwrite),
-            models.get(experiment.model, Nothing()),
-            settings,
-            more,
-        )
-    typer.echo(f"the report is {report.write(place.out, list(planned))}", err=True)
+        EXPERIMENTS[name].run(given, settings)
+    typer.echo(f"the report is {report.write(every.out, list(planned))}", err=True)
 
 
-def load_explainer(name: str | None, model: Any, bar: Bar) -> Explainer:
+def load_explainer(name: str | None, given: Given, bar: Bar) -> Explainer:
     """The explainer of a model, which must be of the kind that was asked for."""
     from rationales.loading import load
 
-    kind: Kind = "seq2seq" if isinstance(model, TranslationModel) else "causal"
-    adapter = getattr(model, "adapter", None)
+    adapter = getattr(given, "adapter", None)
     bar.update("loading the model", 0, None)
     return load(
         name,
-        kind=kind,
+        kind="seq2seq" if isinstance(given, Translation) else "causal",
         adapter=False if adapter == NO_ADAPTER else adapter,
         progress=bar.loading,
     )

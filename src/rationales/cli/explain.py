@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-import typer
-
-from rationales.cli.arguments import MODEL, Model, Printing, Question, Texts
-from rationales.cli.output import Output
+from rationales.cli.arguments import OF_MODEL, Model, Printing, Question, Texts
+from rationales.cli.output import opened
 from rationales.cli.running import explain_all, read_requests
 
 EXPLAIN_EXAMPLES = """
@@ -38,24 +36,32 @@ TRANSLATE_EXAMPLES = """
 class CausalModel(Model):
     """Which language model, with its adapter."""
 
-    adapter: Annotated[str | None, typer.Option(rich_help_panel=MODEL)] = None
+    adapter: Annotated[str | None, OF_MODEL] = None
     """The folder of a compatibility adapter for the model; none leaves out the one that the default
     model comes with."""
 
 
 def explain(texts: Texts, options: Any, model: CausalModel, printing: Printing) -> None:
     """Show which words of the context a language model needed for what it says."""
-    question = Question.of("causal", options, printing.steps)
-    model.check(model.adapter)
-    requests = read_requests(texts, question, 'rationales explain "The Supreme Court on Tuesday"')
-    with Output(printing, texts) as output:
-        explain_all(model.load("causal", model.adapter), requests, output)
+    _answer("causal", 'explain "The Supreme Court on Tuesday"', texts, options, model, printing)
 
 
 def translate(texts: Texts, options: Any, model: Model, printing: Printing) -> None:
     """Translate a text, and show which words each word of the translation needed."""
-    question = Question.of("seq2seq", options, printing.steps)
-    model.check()
-    requests = read_requests(texts, question, 'rationales translate "Je pense que tu as raison."')
-    with Output(printing, texts) as output:
-        explain_all(model.load("seq2seq"), requests, output)
+    _answer("seq2seq", 'translate "Je pense que tu as raison."', texts, options, model, printing)
+
+
+def _answer(
+    kind: Literal["causal", "seq2seq"],
+    example: str,
+    texts: Texts,
+    options: Any,
+    model: Model,
+    printing: Printing,
+) -> None:
+    question = Question.of(kind, options, printing.steps)
+    adapter = getattr(model, "adapter", None)  # only language models have one
+    model.check(adapter)
+    requests = read_requests(texts, question, f"rationales {example}")
+    with opened(printing, texts) as output:
+        explain_all(model.load(kind, adapter), requests, output)

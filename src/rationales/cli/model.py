@@ -34,7 +34,7 @@ def get(
 @app.command("list")
 def list_() -> None:
     """List the default model and the language models in the local Hugging Face cache."""
-    from rationales.models import list_models
+    from rationales.models.listing import list_models
 
     entries = list_models()
     if not sys.stdout.isatty():
@@ -61,6 +61,6 @@ def path(
     ] = None,
 ) -> None:
     """Print the folder of a model that is here."""
-    from rationales.models import model_path
+    from rationales.models.loading import model_path
 
     typer.echo(model_path(name))

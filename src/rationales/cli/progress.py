@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, TextIO, cast
 
 from rich.console import Console
@@ -35,7 +34,7 @@ class Bar:
         self._progress = Progress(
             SpinnerColumn("line" if console.options.ascii_only else "dots"),
             _LineColumn("{task.description}", markup=False, table_column=Column()),
-            _KnownBarColumn(bar_width=20 if console.width >= 70 else 5),
+            BarColumn(bar_width=20 if console.width >= 70 else 5),
             _LineColumn("{task.fields[note]}", markup=False, table_column=Column()),
             TimeElapsedColumn(),
             console=console,
@@ -49,12 +48,7 @@ class Bar:
     def __enter__(self) -> Bar:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -92,13 +86,6 @@ class _LineColumn(TextColumn):
         text = super().render(task)
         text.no_wrap, text.overflow = True, "ellipsis"
         return text
-
-
-class _KnownBarColumn(BarColumn):
-    """A bar, but only where it is known how much there is to do."""
-
-    def render(self, task: Task) -> Any:
-        return Text() if task.total is None else super().render(task)
 
 
 class _Stderr:

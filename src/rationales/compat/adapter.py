@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rationales.errors import OptionError, RationalesError, first_line
-from rationales.models import fingerprint, quietly
+from rationales.models.files import quietly
+from rationales.models.identity import fingerprint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 RECORD = "compat.json"
-WEIGHTS = "adapter_model.safetensors"
+WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:

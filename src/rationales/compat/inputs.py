@@ -3,16 +3,13 @@
 Query *i* sees key *j ≤ i* if *j* is kept or *j = i*. The hidden state at *i* is then that of a
 model that was given *i* and what is kept before it, at their positions, and nothing else: what a
 sparse evaluation with *i* as the token before the target computes. One pass over T tokens learns
-all of the T predictions f(y_{i+1} | y_{S<i}, y_i).
-
-What a model is given is put together in ``MaskedPass.inputs`` and nowhere else: another kind of
-model (an encoder–decoder with a subset for each side) needs another one of these.
+all of the T predictions f(y_{i+1} | y_{S<i}, y_i). Encoder–decoders are in ``seq2seq.py``.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -31,12 +28,9 @@ def attention_mask(keep: torch.Tensor, dtype: torch.dtype = torch.float32) -> to
 
     ``keep`` is (rows, heads or 1, length) and True where a token is kept.
     """
-    length = keep.shape[-1]
-    square = torch.ones(length, length, dtype=torch.bool, device=keep.device)
-    sees = (keep[..., None, :] & square.tril()) | torch.eye(
-        length, dtype=torch.bool, device=keep.device
-    )
-    return additive(sees, dtype)
+    places = torch.arange(keep.shape[-1], device=keep.device)
+    before, itself = places < places[:, None], places == places[:, None]
+    return additive(keep[..., None, :] & before | itself, dtype)
 
 
 def additive(sees: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -66,54 +60,46 @@ class MaskedPass:
     ) -> torch.Tensor:
         """Logits (rows, length, vocabulary) given the kept tokens; ``keep`` None: all of them."""
         places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-        with positions.alibi_at(self._alibi, places):
-            logits: torch.Tensor = module(**self.inputs(ids, keep)).logits
-        return logits
-
-    def inputs(self, ids: torch.Tensor, keep: torch.Tensor | None) -> dict[str, Any]:
-        """The arguments of the model's forward pass for a batch of rows and their subsets."""
+        # Some models would count only what the mask keeps.
+        more = {"position_ids": places} if self._takes_positions else {}
         # Without a subset, a mask of ones: attention is faster without a mask of its own.
         mask = torch.ones_like(ids) if keep is None else attention_mask(keep, self._dtype)
-        inputs = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
-        if self._takes_positions:  # some models would count only what the mask keeps
-            places = torch.arange(ids.shape[1], device=ids.device)
-            inputs["position_ids"] = places.expand_as(ids)
-        return inputs
-
-
-def check_model(model: PreTrainedModel, length: int) -> None:
-    """Raise unless a masked pass over ``length`` tokens is what the package evaluates later."""
-    limit, window = positions.max_positions(model), positions.window(model)
-    if limit is not None and length > limit:
-        raise RationalesError(
-            f"--length {length} is more than the {limit} positions of the model: take a smaller one"
-        )
-    if window is not None and length > window:
-        raise RationalesError(
-            f"--length {length} is more than the attention window of the model ({window} tokens): "
-            "take a smaller one"
-        )
-    CausalScorer(model)  # refuses what no mask can describe, such as recurrent models
-    with at_rest(model):
-        own, later = _compare(model, min(length, 32))
-    if not agree(own, later, model.dtype):
-        raise RationalesError(
-            f"{model.config.model_type} models cannot be trained for compatibility: "
-            "they do not follow a mask for each query"
-        )
+        with positions.alibi_at(self._alibi, places):
+            output = module(input_ids=ids, attention_mask=mask, use_cache=False, **more)
+        logits: torch.Tensor = output.logits
+        return logits
 
 
 @torch.no_grad()
-def _compare(model: PreTrainedModel, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities after one random incomplete context: as trained, and as evaluated."""
-    vocabulary = positions.text_config(model).vocab_size
-    ids = torch.randint(0, vocabulary, (1, length), generator=torch.Generator().manual_seed(0))
+def check_model(model: PreTrainedModel, length: int) -> None:
+    """Raise unless a masked pass over ``length`` tokens is what the package evaluates later."""
+    limit, window = positions.max_positions(model), positions.window(model)
+    for most, what in (
+        (limit, f"the {limit} positions of the model"),
+        (window, f"the attention window of the model ({window} tokens)"),
+    ):
+        if most is not None and length > most:
+            raise RationalesError(f"--length {length} is more than {what}: take a smaller one")
+    CausalScorer(model)  # refuses what no mask can describe, such as recurrent models
+    rng, length = torch.Generator().manual_seed(0), min(length, 32)
+    ids = torch.randint(0, positions.text_config(model).vocab_size, (1, length), generator=rng)
     ids = ids.to(model.device)
     places = torch.arange(length, device=model.device)[None]
     keep = places % 3 == 0
     masked_pass = MaskedPass(model)
-    # One subset for each head, so that the axis of the heads is tried too.
-    trained = masked_pass(model, ids, keep[:, None].expand(-1, masked_pass.heads, -1))[:, -1]
-    seen = keep | (places == length - 1)
-    evaluated = positions.NextToken(model)(ids, places, seen.long())
-    return trained.float().log_softmax(-1), evaluated.log_softmax(-1)
+    with at_rest(model):
+        # One subset for each head, so that the axis of the heads is tried too.
+        trained = masked_pass(model, ids, keep[:, None].expand(-1, masked_pass.heads, -1))
+        seen = keep | (places == length - 1)
+        evaluated = positions.NextToken(model)(ids, places, seen.long())
+    check_agreement(model, trained[:, -1], evaluated)
+
+
+def check_agreement(model: PreTrainedModel, trained: torch.Tensor, later: torch.Tensor) -> None:
+    """Raise unless the logits of a masked pass are those of an evaluation."""
+    one, other = (logits.float().log_softmax(-1) for logits in (trained, later))
+    if not agree(one, other, model.dtype):
+        raise RationalesError(
+            f"{model.config.model_type} models cannot be trained for compatibility: "
+            "they do not follow a mask for each query"
+        )

@@ -5,72 +5,28 @@
   soft target. Averaged over the tokens that are missing, the best answer is the mixture of the
   full-context predictions, Σ p(y_missing | y_S) f(· | y_<t): the marginal of the very model that
   is explained. A distribution for each target says far more than one token drawn from it.
+
+Logits are (rows, length, vocabulary). A loss is the mean over the targets of each row: (rows,).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch.autograd.function import once_differentiable
-
-_AT_ONCE = 2**22
-"""Logits that are worked on at a time: what is computed from them stays small."""
+from torch.nn import functional
 
 
-def data_loss(student: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """The sum of -log f(y_t | y_S) over all targets; rows count by their weights.
-
-    ``student`` is (rows, length, vocabulary), ``targets`` (rows, length).
-    """
-    losses = torch.nn.functional.cross_entropy(
-        student.flatten(0, 1).float(), targets.flatten(), reduction="none"
-    )
-    return torch.dot(losses.view(len(targets), -1).sum(-1), weights)
+def data_loss(student: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The mean of -log f(y_t | y_S) for each row; ``targets`` is (rows, length)."""
+    logits = student.flatten(0, 1).float()
+    losses = functional.cross_entropy(logits, targets.flatten(), reduction="none")
+    return losses.view_as(targets).mean(-1)
 
 
-def distill_loss(
-    student: torch.Tensor, teacher: torch.Tensor, weights: torch.Tensor
-) -> torch.Tensor:
-    """The sum of KL(teacher ‖ student) over all positions, from logits (rows, length, vocabulary).
-
-    Each row counts by its weight. The teacher's logits are used up: the gradient takes their place
-    in memory.
-    """
-    loss: torch.Tensor = _Distill.apply(student, teacher, weights)  # type: ignore[no-untyped-call]  # torch
-    return loss
-
-
-class _Distill(torch.autograd.Function):
-    """KL(p ‖ q) = Σ p (log p - log q); its gradient for the logits of q is q - p.
-
-    Logits over a whole vocabulary are the largest tensors of a step, so there are only two: the
-    student's, and one that holds the teacher's and then the gradient.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, student: torch.Tensor, teacher: torch.Tensor, weights: torch.Tensor
-    ) -> torch.Tensor:
-        flat_student, flat_teacher = student.flatten(0, -2), teacher.flatten(0, -2)
-        assert flat_teacher.data_ptr() == teacher.data_ptr(), "contiguous, as a model returns it"
-        each = weights.float().repeat_interleave(student.shape[1])[:, None]
-        total = torch.zeros((), device=student.device)
-        rows = max(1, _AT_ONCE // student.shape[-1])
-        for start in range(0, len(flat_student), rows):
-            log_q = flat_student[start : start + rows].float().log_softmax(-1)
-            buffer = flat_teacher[start : start + rows]
-            log_p = buffer.float().log_softmax(-1)
-            p, weight = log_p.exp(), each[start : start + rows]
-            total += torch.dot((p * weight).flatten(), log_p.sub_(log_q).flatten())
-            buffer.copy_(log_q.exp_().sub_(p).mul_(weight))
-        ctx.gradient = teacher
-        return total
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, scale: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return ctx.gradient.mul_(scale), None, None
+def distill_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    """The mean of KL(teacher ‖ student) for each row."""
+    log_q, log_p = (logits.float().log_softmax(-1) for logits in (student, teacher))
+    divergences = functional.kl_div(log_q, log_p, log_target=True, reduction="none")
+    return divergences.sum(-1).mean(-1)
 
 
 def row_weights(keep: torch.Tensor, mixture: float, full_weight: float) -> torch.Tensor:

@@ -109,9 +109,7 @@ class TrainOptions:
     @property
     def own_share(self) -> float:
         """The share of rows that the model samples itself."""
-        if SELF not in self.texts:
-            return 0.0
-        return self.self_share if self.files else 1.0
+        return (SELF in self.texts) * (self.self_share if self.files else 1.0)
 
     @property
     def total_steps(self) -> int | None:
@@ -125,9 +123,9 @@ class TrainOptions:
 
     def fraction(self, step: float, seconds: float) -> float:
         """The part of the run that is done after these steps and seconds; 1 at its end."""
-        if self.minutes is None:
-            return step / (self.steps or DEFAULT_STEPS)
-        return min(1.0, seconds / (60 * self.minutes))
+        if self.minutes is not None:
+            return min(1.0, seconds / (60 * self.minutes))
+        return step / (self.steps or DEFAULT_STEPS)
 
     def rate(self, step: int, seconds: float) -> float:
         """The share of the highest learning rate that a step, counted from 0, learns at.
@@ -142,28 +140,24 @@ class TrainOptions:
 
     def recorded(self) -> dict[str, Any]:
         """What makes a run the run it is, for its record: no paths, and nothing without effect."""
-        without_effect = {"texts", "out", "model", "cpu", "checkpoint_every", "overwrite"}
-        if self.method == "full":
-            without_effect |= {"lora_rank", "lora_alpha"}
-        if not self.own_share:
-            without_effect.add("self_rows")
-        if self.start is None:
-            without_effect.add("start")
-        changed = {
+        left_out = {"texts", "out", "model", "cpu", "checkpoint_every", "overwrite"}
+        left_out |= {"lora_rank", "lora_alpha"} if self.method == "full" else set()
+        left_out |= {"self_rows"} if not self.own_share else set()
+        left_out |= {"start"} if self.start is None else set()
+        values = vars(self) | {
             "learning_rate": self.highest_rate,
             "steps": self.total_steps,
             "self_share": self.own_share,
             "start": Path(self.start or "").name,
         }
-        record = {name: changed.get(name, value) for name, value in vars(self).items()}
-        return {name: value for name, value in record.items() if name not in without_effect}
+        return {name: value for name, value in values.items() if name not in left_out}
 
     def command(self, model: str, files: Sequence[str]) -> str:
         """The command line of this run, with names in the place of paths."""
         texts = [*files, *([SELF] if self.own_share else [])]
         words = ["rationales compat train", f"--model {model}", *(f"--text {t}" for t in texts)]
         for name, value in self.recorded().items():
-            if value is not None and not (name == "self_share" and not (files and value)):
+            if value is not None and (name != "self_share" or (files and value)):
                 words.append(f"--{name.replace('_', '-')} {value}")
         return " ".join([*words, "--out OUT"])
 

@@ -46,8 +46,6 @@ class Rows(Dataset[dict[str, torch.Tensor]]):
 
     files: torch.Tensor
     seed: int
-    count: int
-    """How many rows the run takes, again and again the same ones if there are fewer."""
     own: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     """The model's own text."""
     own_share: float = 0.0
@@ -60,7 +58,7 @@ class Rows(Dataset[dict[str, torch.Tensor]]):
                 raise RationalesError("there is no row of text to learn from")
 
     def __len__(self) -> int:
-        return self.count
+        return 10**12  # the run ends before
 
     def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
         item = {"ids": self._row(number).long()}
@@ -94,7 +92,7 @@ def sample_rows(
     *,
     seed: int,
     starts: torch.Tensor | None = None,
-    progress: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> torch.Tensor:
     """The model's own text, (rows, length) of int32 for this shape; the same for the same seed.
 
@@ -102,45 +100,27 @@ def sample_rows(
     """
     rows, length = shape
     vocabulary = int(positions.text_config(model).vocab_size)
-    special = [id for id in tokenizer.all_special_ids if 0 <= id < vocabulary]
     forbidden = torch.zeros(vocabulary, dtype=torch.bool)
-    forbidden[special] = True
+    forbidden[[id for id in tokenizer.all_special_ids if 0 <= id < vocabulary]] = True
     forbidden[len(tokenizer) :] = True  # rows of the embedding that stand for nothing
     first = starts if starts is not None else (~forbidden).nonzero()[:, 0]
-    prefix = torch.tensor(prefix_ids(tokenizer), dtype=torch.long)
+    prefix = prefix_ids(tokenizer)
     sampled = []
     for start in range(0, rows, _ROWS_AT_ONCE):
         count = min(_ROWS_AT_ONCE, rows - start)
         draw = generator(seed, "sample", start)
-        if len(prefix):
-            begin = prefix.expand(count, -1)
+        if prefix:
+            ids = torch.tensor(prefix).expand(count, -1)
         else:
-            begin = first[torch.randint(len(first), (count, 1), generator=draw)].long()
-
-        def tell(share: float, done: int = start, count: int = count) -> None:
-            if progress is not None:
-                progress((done + share * count) / rows)
-
-        sampled.append(_continue(model, begin, length, forbidden, draw, tell))
-    return torch.cat(sampled)[:, :length].int()
-
-
-def _continue(
-    model: PreTrainedModel,
-    begin: torch.Tensor,
-    length: int,
-    forbidden: torch.Tensor,
-    draw: torch.Generator,
-    tell: Callable[[float], None],
-) -> torch.Tensor:
-    """The given ids and a sampled continuation, (rows, length)."""
-    ids, cache = begin, None
-    while ids.shape[1] < length:
-        tell(ids.shape[1] / length)
-        new = ids if cache is None else ids[:, -1:]
-        output = model(input_ids=new.to(model.device), past_key_values=cache, use_cache=True)
-        cache = output.past_key_values
-        # Drawn on the CPU: the same tokens, whichever device computes the logits.
-        logits = output.logits[:, -1].float().cpu().masked_fill_(forbidden, -math.inf)
-        ids = torch.cat([ids, torch.multinomial(logits.softmax(-1), 1, generator=draw)], dim=1)
-    return ids
+            ids = first[torch.randint(len(first), (count, 1), generator=draw)].long()
+        new, cache = ids, None
+        while ids.shape[1] < length:
+            progress((start + count * ids.shape[1] / length) / rows)
+            output = model(input_ids=new.to(model.device), past_key_values=cache, use_cache=True)
+            cache = output.past_key_values
+            # Drawn on the CPU: the same tokens, whichever device computes the logits.
+            logits = output.logits[:, -1].float().cpu().masked_fill_(forbidden, -math.inf)
+            new = torch.multinomial(logits.softmax(-1), 1, generator=draw)
+            ids = torch.cat([ids, new], dim=1)
+        sampled.append(ids[:, :length])
+    return torch.cat(sampled).int()

@@ -9,55 +9,60 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from peft import (
+    LoraConfig,
+    get_peft_model,
+    get_peft_model_state_dict,
+    set_peft_model_state_dict,
+)
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 
-from rationales.compat.adapter import WEIGHTS
-from rationales.compat.losses import row_weights
+from rationales.compat.adapter import CONFIG, WEIGHTS
+from rationales.compat.inputs import MaskedPass
 from rationales.compat.options import TrainOptions
 from rationales.compat.rows import generator
-from rationales.compat.trainer import Objective
 from rationales.errors import RationalesError, first_line
-from rationales.models import save_model
-from rationales.text import Tokenizer
+from rationales.models.files import save_model
+from rationales.models.loading import LoadedModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CONFIG = "adapter_config.json"
+Teacher = Callable[[torch.Tensor], torch.Tensor]
+"""From rows of ids to the logits of the model as it was."""
 
 
-def make_student(model: PreTrainedModel, options: TrainOptions) -> tuple[Any, Objective]:
-    """The module that is trained, of which the model becomes a part, and what it is trained for."""
-    weigh = partial(row_weights, mixture=options.mixture, full_weight=options.full_weight)
-    teacher: Any = None
+def make_student(
+    model: PreTrainedModel, masked_pass: MaskedPass, options: TrainOptions
+) -> tuple[Any, Teacher | None]:
+    """The module that is trained, of which the model becomes a part, and its teacher, if any."""
+    teacher: Teacher | None
     if options.method == "lora":
         module = _with_adapter(model, options)
-        teacher = partial(_adapter_off, module)
-    else:
-        module = model.requires_grad_(True)
-        if options.loss == "distill":
-            frozen = copy.deepcopy(model).requires_grad_(False).train(False)
-            teacher = partial(nullcontext, frozen)
-    return module, Objective(teacher if options.loss == "distill" else None, weigh)
+
+        def teacher(ids: torch.Tensor) -> torch.Tensor:
+            with module.disable_adapter():
+                return masked_pass(module, ids, None)
+
+        return module, teacher if options.loss == "distill" else None
+    if options.loss == "data":
+        return model.requires_grad_(True), None
+    frozen = copy.deepcopy(model).requires_grad_(False).train(False)
+    return model.requires_grad_(True), lambda ids: masked_pass(frozen, ids, None)
 
 
-def save_student(
-    module: Any, options: TrainOptions, folder: Path, name: str, tokenizer: Tokenizer
-) -> None:
+def save_student(module: Any, loaded: LoadedModel, name: str, folder: Path) -> None:
     """Write what was learned to a folder; ``name`` is that of the base model."""
-    if options.method == "full":
+    if module is loaded.model:
         module.config._name_or_path = name
-        save_model(module, tokenizer, folder)
+        save_model(module, loaded.tokenizer, folder)
         return
-    from peft import get_peft_model_state_dict
-    from safetensors.torch import save_file
-
     # Without the embeddings: whether they changed, peft would ask the hub.
     weights = get_peft_model_state_dict(module, save_embedding_layers=False)
     halves = {key: weight.detach().half().cpu().contiguous() for key, weight in weights.items()}
@@ -70,8 +75,6 @@ def save_student(
 
 def _with_adapter(model: PreTrainedModel, options: TrainOptions) -> Any:
     """The model with (alpha / rank) · B A x added to all linear layers but the last."""
-    from peft import LoraConfig, get_peft_model
-
     config = LoraConfig(
         r=options.lora_rank,
         lora_alpha=options.lora_alpha,
@@ -82,33 +85,18 @@ def _with_adapter(model: PreTrainedModel, options: TrainOptions) -> Any:
         warnings.simplefilter("ignore")  # GPT-2's transposed layers are noticed, and told of
         torch.manual_seed(generator(options.seed, "lora", 0).initial_seed())
         module: Any = get_peft_model(model.requires_grad_(False), config)
-    if options.start is not None:
-        _continue_from(module, Path(options.start), options)
-    return module
-
-
-def _continue_from(module: Any, folder: Path, options: TrainOptions) -> None:
-    """Give the module the weights of an adapter that was trained before."""
-    from peft import set_peft_model_state_dict
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
+    if options.start is None:
+        return module
+    folder = Path(options.start)
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        start = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         weights = load_file(folder / WEIGHTS)
     except (OSError, ValueError, SafetensorError) as error:
         raise RationalesError(f"cannot start from {folder}: {first_line(error)}") from error
-    shape = (config.get("r"), config.get("lora_alpha"))
-    if shape != (options.lora_rank, options.lora_alpha):
+    if (start.get("r"), start.get("lora_alpha")) != (options.lora_rank, options.lora_alpha):
         raise RationalesError(
-            f"the adapter in {folder} has rank {shape[0]} and alpha {shape[1]}: "
-            "give the same with --lora-rank and --lora-alpha"
+            f"the adapter in {folder} has rank {start.get('r')} and alpha "
+            f"{start.get('lora_alpha')}: give the same with --lora-rank and --lora-alpha"
         )
     set_peft_model_state_dict(module, {name: weight.float() for name, weight in weights.items()})
-
-
-@contextmanager
-def _adapter_off(module: Any) -> Iterator[torch.nn.Module]:
-    """A context with the module as it was before it had an adapter."""
-    with module.disable_adapter():
-        yield module
+    return module

@@ -18,8 +18,6 @@ import time
 import warnings
 import zipfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,7 +32,7 @@ from rationales.compat.inputs import MaskedPass
 from rationales.compat.losses import data_loss, distill_loss
 from rationales.compat.rows import Rows, generator
 from rationales.errors import RationalesError, RationalesWarning, first_line
-from rationales.models import quietly
+from rationales.models.files import quietly
 
 if TYPE_CHECKING:
     from transformers import TrainerControl
@@ -56,18 +54,6 @@ class Schedule(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Objective:
-    """What a row is trained for: the next token, or the predictions of a teacher."""
-
-    teacher: Callable[[], AbstractContextManager[torch.nn.Module]] | None = None
-    """A context with the model that predicts the soft targets; None: the next token is learned."""
-    weigh: Callable[[torch.Tensor], torch.Tensor] | None = None
-    """The weight of each row, from what is kept of it; None: all the same."""
-    weight_dropout: bool = False
-    """Whether activations are dropped as well as words, as the model's configuration says."""
-
-
 class SubsetTrainer(Trainer):
     """Trains a causal model to predict from subsets; the loss of every step is logged."""
 
@@ -78,10 +64,17 @@ class SubsetTrainer(Trainer):
         rows: Rows,
         arguments: TrainingArguments,
         schedule: Schedule,
-        objective: Objective,
         *,
-        on_step: Callable[[SubsetTrainer], None] | None = None,
+        teacher: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        weigh: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        weight_dropout: bool = False,
+        on_step: Callable[[SubsetTrainer], None] = lambda _: None,
     ) -> None:
+        """``teacher`` gives the logits that rows of ids are held to; None: the next token is.
+
+        ``weigh`` gives the weight of each row, from what is kept of it. With ``weight_dropout``,
+        activations are dropped as well as words, as the model's configuration says.
+        """
         super().__init__(model=model, args=arguments, train_dataset=rows)
         self.model: torch.nn.Module = model
         self.remove_callback(PrinterCallback)
@@ -89,8 +82,11 @@ class SubsetTrainer(Trainer):
         self.schedule = schedule
         self.seconds = 0.0
         """The time of all steps so far, over all processes that worked on the run."""
+        self.saved_step = 0
+        """The step of the newest checkpoint."""
         self.is_between_steps = False
-        self._masked_pass, self._objective, self._on_step = masked_pass, objective, on_step
+        self._masked_pass, self._teacher, self._weigh = masked_pass, teacher, weigh
+        self._weight_dropout, self._on_step = weight_dropout, on_step
 
     def run(self) -> None:
         """Train to the end, from the newest checkpoint on that can be read, if there is one.
@@ -98,14 +94,21 @@ class SubsetTrainer(Trainer):
         An interrupt between two steps saves a checkpoint first.
         """
         checkpoint = last_checkpoint(Path(str(self.args.output_dir)))
+        if checkpoint is not None:
+            self.saved_step = _step_of(checkpoint)
+            self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+            self.seconds = self.state.log_history[-1]["seconds"]
+            if self.fraction >= 1:  # the Trainer would do one step more
+                self._load_from_checkpoint(str(checkpoint))
+                return
         try:
             with quietly():
-                self.train(resume_from_checkpoint=checkpoint)
+                self.train(resume_from_checkpoint=checkpoint and str(checkpoint))
+                self.model.train(False)
         except KeyboardInterrupt:
             if self.is_between_steps:  # the weights are those of the last step
                 self._save_checkpoint(self.model_wrapped, None)
             raise
-        self.model.train(False)
 
     @property
     def recent_loss(self) -> float:
@@ -127,18 +130,15 @@ class SubsetTrainer(Trainer):
     ) -> torch.Tensor:
         """The mean over all targets of the rows, in one pass."""
         ids, keep = inputs["ids"], inputs.get("keep")
-        model.train(self._objective.weight_dropout)  # the Trainer drops activations by default
-        weights = torch.ones(len(ids), device=ids.device)
-        if self._objective.weigh is not None and keep is not None:
-            weights = self._objective.weigh(keep)
+        model.train(self._weight_dropout)  # the Trainer drops activations by default
         with self.accelerator.autocast():
-            if self._objective.teacher is None:
-                student = self._masked_pass(model, ids[:, :-1], keep)
-                return data_loss(student, ids[:, 1:], weights) / ids[:, 1:].numel()
-            with torch.no_grad(), self._objective.teacher() as teacher:
-                soft_targets = self._masked_pass(teacher, ids, None)
-            student = self._masked_pass(model, ids, keep)
-            return distill_loss(student, soft_targets, weights) / ids.numel()
+            if self._teacher is None:
+                losses = data_loss(self._masked_pass(model, ids[:, :-1], keep), ids[:, 1:])
+            else:
+                with torch.no_grad():
+                    soft_targets = self._teacher(ids)
+                losses = distill_loss(self._masked_pass(model, ids, keep), soft_targets)
+        return (losses if self._weigh is None else losses * self._weigh(inputs["keep"])).mean()
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: Any = None
@@ -162,14 +162,17 @@ class SubsetTrainer(Trainer):
         super().log(logs | {"seconds": self.seconds}, start_time)
         del self.state.log_history[:-_RECENT]
         self.is_between_steps = True
-        if self._on_step is not None:
-            self._on_step(self)
+        self._on_step(self)
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Zero: these are not counted."""
         return 0
 
     # A checkpoint holds the trained weights alone, by name, whether they are an adapter's or all.
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        self.saved_step = self.state.global_step
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(str(output_dir))
@@ -194,17 +197,10 @@ class _Clock(TrainerCallback):
         self._trainer = trainer
         self._began = 0.0
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any
-    ) -> None:
-        self._trainer.seconds = state.log_history[-1]["seconds"] if state.log_history else 0.0
-
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any
-    ) -> None:
+    def on_step_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
         # What a step drops of the activations is a function of its number, too.
-        of_step = generator(args.seed, f"dropout {args.process_index}", state.global_step)
-        torch.manual_seed(of_step.initial_seed())
+        draws = generator(args.seed, f"dropout {args.process_index}", state.global_step)
+        torch.manual_seed(draws.initial_seed())
         self._began = time.monotonic()
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
@@ -216,11 +212,8 @@ class _Clock(TrainerCallback):
             seconds = float(broadcast(torch.tensor(seconds, device=args.device)))
         self._trainer.seconds = seconds
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        if self._trainer.fraction >= 1:
-            control.should_training_stop = True
+    def on_step_end(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
+        control.should_training_stop |= self._trainer.fraction >= 1
 
 
 def training_arguments(
@@ -262,7 +255,7 @@ def training_arguments(
     return arguments
 
 
-def last_checkpoint(folder: Path) -> str | None:
+def last_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint in a folder that can be read; None if there is none at all.
 
     One that cannot be read is named in a warning; if no other can, that is an error.
@@ -273,14 +266,14 @@ def last_checkpoint(folder: Path) -> str | None:
             shutil.rmtree(path, ignore_errors=True)
             continue
         try:
-            _read(path)
+            _check(path)
         except Exception as error:  # whatever torch, safetensors or json make of damaged files
             damaged.append(f"{path.name} ({first_line(error)})")
             continue
         if damaged:
             message = f"cannot read {', '.join(damaged)} in {folder}: going on from {path.name}"
             warnings.warn(message, RationalesWarning, stacklevel=2)
-        return str(path)
+        return path
     if damaged:
         raise RationalesError(
             f"cannot read any checkpoint in {folder}: {', '.join(damaged)}; "
@@ -289,17 +282,11 @@ def last_checkpoint(folder: Path) -> str | None:
     return None
 
 
-def last_step(folder: Path) -> int:
-    """The step of the newest whole checkpoint in a folder; 0 if there is none."""
-    whole = [path.parent for path in folder.glob(f"checkpoint-*/{TRAINER_STATE_NAME}")]
-    return max(map(_step_of, whole), default=0)
-
-
 def _step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
-def _read(checkpoint: Path) -> None:
+def _check(checkpoint: Path) -> None:
     """Raise if a file of a checkpoint is damaged."""
     TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
     load_file(checkpoint / _WEIGHTS)

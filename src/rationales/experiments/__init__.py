@@ -1,7 +1,7 @@
-"""One module per table or figure of the paper.
+"""One module for each table or figure of the paper.
 
-    settings ─► parts (trained weights, measurements) ─► results.json · table.md · figures
-                folder.py keeps what is finished         render/figures.py draws
+    settings, model, data ─► run.py (folder) ─► finding.py (rationales, a line each)
+                          ─► tables.py (means, intervals) ─► results.json · table.md · figures
 
 Nothing is imported here, so that the command line answers at once.
 """

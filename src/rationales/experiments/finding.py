@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from rationales.context import Context
 from rationales.errors import RationalesError
@@ -26,6 +26,9 @@ AT_ONCE = 8
 
 KEY = ("example", "adapter", "method", "added")
 """The fields by which a rationale's line is found."""
+
+KEPT = ("indices", "sufficient", "predicted", "evaluations")
+"""The fields of a rationale that its line keeps."""
 
 SOURCE: Literal["source"] = "source"
 
@@ -95,7 +98,8 @@ def find_rationales(
             progress(wave[0].label, pace.done, pace.total, pace.note)
             pace.begin()
             for task, name, rationale in _find(wave, group, lines):
-                line = dict(zip(KEY, task.key(name), strict=True)) | _line(rationale)
+                line = dict(zip(KEY, task.key(name), strict=True))
+                line |= {kept: getattr(rationale, kept) for kept in KEPT}
                 lines.add(line | {"seconds": pace.finish(str(task.wave))})
                 progress(task.label, pace.done, pace.total, pace.note)
 
@@ -117,25 +121,14 @@ def predictions(explainer: Explainer, contexts: Mapping[str, Context]) -> dict[s
     }
 
 
-class Named(Protocol):
-    """An example, which has an id."""
-
-    @property
-    def id(self) -> str:
-        """The id, unique within the run."""
-
-
-Example = TypeVar("Example", bound=Named)
-
-
 def example_lines(
     run: RunFolder,
-    examples: Sequence[Example],
-    compute: Callable[[Example], Line],
+    examples: Sequence[Any],
+    compute: Callable[[Any], Line],
     what: str,
     progress: Progress,
 ) -> Iterator[Line]:
-    """The line of each example in ``parts/examples.jsonl``, computed once."""
+    """The line of each example, which has an ``id``, in ``parts/examples.jsonl``, computed once."""
     known = run.lines(("example",), "examples")
     for number, each in enumerate(examples):
         if (each.id,) not in known:
@@ -193,23 +186,7 @@ def _going_on(task: Task, context: Context, rationale: Rationale) -> Context:
     return replace(context, required=rationale.indices, units=source)
 
 
-def _line(rationale: Rationale) -> Line:
-    """The fields of a rationale that its line keeps."""
-    return {
-        "indices": list(rationale.indices),
-        "sufficient": rationale.sufficient,
-        "predicted": rationale.predicted,
-        "evaluations": rationale.evaluations,
-    }
-
-
 def _read(context: Context, line: Line) -> Rationale:
     """The rationale of a line."""
-    return Rationale(
-        target=len(context.ids),
-        target_id=context.target_id,
-        indices=tuple(line["indices"]),
-        sufficient=line["sufficient"],
-        evaluations=line["evaluations"],
-        predicted=line["predicted"],
-    )
+    kept = {name: line[name] for name in KEPT} | {"indices": tuple(line["indices"])}
+    return Rationale(target=len(context.ids), target_id=context.target_id, **kept)

@@ -47,8 +47,8 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The settings that all comparisons of methods have."""
+class Choice:
+    """Which examples and methods a run is about."""
 
     known: ClassVar[Sequence[str]] = tuple(LABELS)
     """The methods that may be compared."""
@@ -59,6 +59,18 @@ class Settings:
     """Only these methods, separated by commas: greedy,all-attention."""
     seed: int = 0
     """Seed of everything that is random."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.methods is not None:
+            object.__setattr__(self, "methods", split_names(self.methods))
+            check_names(self.methods, self.known)
+
+
+@dataclass(frozen=True)
+class Settings(Choice):
+    """The settings that all comparisons of methods have."""
+
     ig_steps: Annotated[int, Ge(1)] = 100
     """Steps of integrated gradients."""
     max_size: Annotated[int, Ge(0)] | None = None
@@ -66,46 +78,32 @@ class Settings:
     whole context."""
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         object.__setattr__(self, "max_size", self.max_size or None)
-        if self.methods is not None:
-            object.__setattr__(self, "methods", split_names(self.methods))
-            check_names(self.methods, self.known)
 
     @property
     def compared(self) -> list[Compared]:
-        """The methods that are compared."""
-        return compared_methods(self.methods, self.seed, self.ig_steps, self.max_size, self.known)
+        """The methods that are compared in the order of the table, signed baselines twice.
 
-
-def compared_methods(
-    names: Sequence[str] | None = None,
-    seed: int = 0,
-    steps: int = 100,
-    max_size: int | None = None,
-    known: Sequence[str] = tuple(LABELS),
-) -> list[Compared]:
-    """The methods of these names in the order of the table, signed baselines twice.
-
-    Without names, all that are known but ``greedy-fast``, which is not the paper's algorithm.
-    """
-    wanted = [name for name in known if name != "greedy-fast"] if names is None else names
-    check_names(wanted, known)
-    found: list[Compared] = []
-    for name in (each for each in LABELS if each in wanted):
-        label = LABELS[name]
-        _, own = _VARIANTS.get(name, (label, {"method": name}))
-        read: dict[str, Any] = {"seed": seed, "ig_steps": steps}
-        own = own | {option: read[option] for option in read if name in READ_BY[option]}
-        options = Options(max_size=max_size).change(**own)
-        if name in SIGNED:
-            absolute = options.change(absolute=True)
-            found.append(Compared(name, name, f"{label} (signed)", options))
-            found.append(Compared(f"{name}-absolute", name, f"{label} (absolute)", absolute))
-        else:
-            after = "greedy" if options.minimal else None
-            found.append(Compared(name, name, label, options, after))
-    return found
+        If none are named, all that are known but ``greedy-fast``, which is not the paper's
+        algorithm.
+        """
+        wanted = self.methods or [name for name in self.known if name != "greedy-fast"]
+        found: list[Compared] = []
+        for name in (each for each in LABELS if each in wanted):
+            label = LABELS[name]
+            _, own = _VARIANTS.get(name, (label, {"method": name}))
+            read: dict[str, Any] = {"seed": self.seed, "ig_steps": self.ig_steps}
+            own = own | {option: read[option] for option in read if name in READ_BY[option]}
+            options = Options(max_size=self.max_size).change(**own)
+            if name in SIGNED:
+                absolute = options.change(absolute=True)
+                found.append(Compared(name, name, f"{label} (signed)", options))
+                found.append(Compared(f"{name}-absolute", name, f"{label} (absolute)", absolute))
+            else:
+                after = "greedy" if options.minimal else None
+                found.append(Compared(name, name, label, options, after))
+        return found
 
 
 def check_names(names: Sequence[str], known: Sequence[str]) -> None:

@@ -64,6 +64,8 @@ def write(out: str | Path, names: Sequence[str]) -> Path:
 
 def _section(folder: Path, name: str) -> str:
     """One experiment: its table, then the figures that its run recorded."""
+    from markdown_it import MarkdownIt
+
     try:
         table = (folder / TABLE).read_text(encoding="utf-8")
         files = json.loads((folder / RUN).read_text(encoding="utf-8"))["files"]
@@ -79,7 +81,8 @@ def _section(folder: Path, name: str) -> str:
         f"<figcaption>{html.escape(stem)}</figcaption></figure>"
         for stem, text in pictures
     )
-    return f'<section id="{name}">\n{_to_html(table)}\n{drawn}\n</section>'
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(table)
+    return f'<section id="{name}">\n{body}\n{drawn}\n</section>'
 
 
 def inline_svg(text: str, name: str) -> str:
@@ -88,13 +91,4 @@ def inline_svg(text: str, name: str) -> str:
     if start < 0:
         raise RationalesError(f"the figure {name} is no SVG picture: draw it again")
     body = re.sub(r"<metadata>.*?</metadata>", "", text[start:], flags=re.DOTALL)
-    body = re.sub(r'\bid="', f'id="{name}-', body)
-    body = re.sub(r'href="#', f'href="#{name}-', body)
-    return re.sub(r"url\(#", f"url(#{name}-", body)
-
-
-def _to_html(markdown: str) -> str:
-    from markdown_it import MarkdownIt
-
-    rendered: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
-    return rendered
+    return re.sub(r'\bid="|href="#|url\(#', rf"\g<0>{name}-", body)

@@ -9,9 +9,10 @@ another adapter or other examples than it began with.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +20,16 @@ from rationales import metrics
 from rationales.data import data_file, sha256
 from rationales.errors import RationalesError
 from rationales.render import figures
-from rationales.runs import RunFolder
+from rationales.runs import Progress, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from rationales.explainer import Explainer
 
-RESULTS, TABLE = "results.json", "table.md"
+TABLE = "table.md"
+
+Results = dict[str, Any]
 
 
 class Run(RunFolder):
@@ -43,7 +46,7 @@ class Run(RunFolder):
 
     def finish(self, results: Mapping[str, Any], report: str) -> None:
         """Write the results and the tables."""
-        self.write(RESULTS, json.dumps(results, indent=1) + "\n")
+        self.write("results.json", json.dumps(results, indent=1) + "\n")
         self.write(TABLE, report)
 
 
@@ -75,21 +78,23 @@ def subject_of(
 
     ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
     """
-    from rationales.models import fingerprint
+    from rationales.compat.adapter import WEIGHTS
+    from rationales.loading import DEFAULT_ADAPTER, adapter_folder
+    from rationales.models.identity import fingerprint
 
     metrics.check()
     model = without_adapter(explainer).model
     if model is None:
         raise RationalesError("the experiments look inside the model: a black box will not do")
-    files = {file.name if isinstance(file, Path) else file: file for file in data}
+    folder = None if explainer.adapter is None else adapter_folder(adapter or DEFAULT_ADAPTER)
     return {
         "model": Path(explainer.name).name if Path(explainer.name).exists() else explainer.name,
         "model_fingerprint": fingerprint(model),
         "adapter": explainer.adapter,
-        "adapter_sha256": None if explainer.adapter is None else _adapter_digest(adapter),
+        "adapter_sha256": None if folder is None else sha256(folder / WEIGHTS),
         "data_sha256": {
-            name: sha256(file if isinstance(file, Path) else data_file(file))
-            for name, file in files.items()
+            **{file.name: sha256(file) for file in data if isinstance(file, Path)},
+            **{file: sha256(data_file(file)) for file in data if isinstance(file, str)},
         },
     }
 
@@ -105,8 +110,30 @@ def without_adapter(explainer: Explainer) -> Explainer:
     return Explainer(base, explainer.tokenizer, name=explainer.name, model=base.model)
 
 
-def _adapter_digest(adapter: str | None) -> str:
-    from rationales.compat.adapter import WEIGHTS
-    from rationales.loading import DEFAULT_ADAPTER, adapter_folder
+def language_experiment(
+    name: str, made: type, data: Sequence[str]
+) -> Callable[[Callable[..., Results]], Callable[..., Results]]:
+    """A decorator: a function of a run, a model, settings and progress opens its run by itself.
 
-    return sha256(adapter_folder(adapter or DEFAULT_ADAPTER) / WEIGHTS)
+    ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
+    """
+
+    def decorated(function: Callable[..., Results]) -> Callable[..., Results]:
+        @wraps(function)
+        def run(
+            out: str | Path,
+            explainer: Explainer,
+            settings: Any = None,
+            *,
+            adapter: str | None = None,
+            overwrite: bool,
+            progress: Progress,
+        ) -> Results:
+            settings = made() if settings is None else settings
+            subject = subject_of(explainer, data, adapter)
+            with open_run(name, out, settings, subject, overwrite=overwrite) as opened:
+                return function(opened, explainer, settings, progress)
+
+        return run
+
+    return decorated

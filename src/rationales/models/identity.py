@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-_VALUES = 1024
-
 
 def fingerprint(model: PreTrainedModel, dtype: torch.dtype | None = None) -> str:
     """A sha256 over the name, the shape and the first 1024 values of every parameter.
@@ -19,7 +17,7 @@ def fingerprint(model: PreTrainedModel, dtype: torch.dtype | None = None) -> str
     """
     digest = hashlib.sha256()
     for name, parameter in sorted(model.named_parameters()):
-        values = parameter.detach().flatten()[:_VALUES]
+        values = parameter.detach().flatten()[:1024]
         values = values.to(dtype or values.dtype).float().cpu()
         digest.update(f"{name} {tuple(parameter.shape)}\n".encode())
         digest.update(values.numpy().astype("<f4").tobytes())
@@ -30,5 +28,5 @@ def fingerprints(model: PreTrainedModel) -> dict[str, str]:
     """The fingerprints of a model in each type that it may be loaded in."""
     import torch
 
-    dtypes = (torch.float32, torch.bfloat16, torch.float16)
-    return {str(dtype).removeprefix("torch."): fingerprint(model, dtype) for dtype in dtypes}
+    names = ("float32", "bfloat16", "float16")
+    return {name: fingerprint(model, getattr(torch, name)) for name in names}

@@ -11,32 +11,47 @@ Each model is checked alike: the kind that is wanted, complete, in safetensors, 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
+from annotated_types import Ge, Predicate
+
+from rationales.checking import Expected, check_values
 from rationales.errors import OptionError, RationalesError
 from rationales.models import default
-from rationales.models.default import DEFAULT_LABEL, DEFAULT_MODEL, Progress
-from rationales.models.folder import (
-    Kind,
-    check_kind,
-    check_vocabulary,
-    check_weights,
-    read_folder,
-    reading,
-)
-from rationales.models.gguf import read_gguf
+from rationales.models.default import Progress
+from rationales.models.files import Kind, read_model, reading
 from rationales.models.hub import from_hub, snapshot
 
-DTYPES = ("float32", "bfloat16", "float16", "auto")
-DEVICES = ("cpu", "cuda", "mps", "xpu")
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 TRANSLATORS = Path(__file__).parent.parent / "translators"
 DEFAULT_TRANSLATOR = "fr-en"
 """The translation model that is part of the package: French to English."""
+
+
+_Dtype = Predicate(lambda name: name in ("float32", "bfloat16", "float16", "auto"))
+_Device = Predicate(lambda name: bool(re.fullmatch(r"(cpu|cuda|mps|xpu)(:[0-9]+)?", name)))
+
+
+class LoadOptions(TypedDict, total=False):
+    """What ``load`` takes besides a model, its tokenizer and their kind."""
+
+    adapter: Annotated[str | Path | Literal[False] | None, Expected("a folder, or False for none")]
+    revision: Annotated[str | None, Expected("a branch, a tag or a commit")]
+    dtype: Annotated[Annotated[str, _Dtype] | None, Expected("float32, bfloat16, float16 or auto")]
+    device: Annotated[
+        Annotated[str, _Device] | None, Expected("cpu, cuda, mps or xpu, or one such as cuda:1")
+    ]
+    batch_tokens: Annotated[int, Ge(1)] | None
+    allow_pickle: bool
+    progress: Progress | None
 
 
 @dataclass(frozen=True)
@@ -67,7 +82,7 @@ def load_model(
     float32 on a CPU, and elsewhere the checkpoint's own. A model of another ``kind`` is an error;
     None accepts both kinds.
     """
-    check_arguments(name, dtype, device, revision)
+    check_arguments(name, dtype=dtype, device=device, revision=revision)
 
     import torch
 
@@ -83,40 +98,20 @@ def load_model(
     elif kind == "seq2seq":
         name, path = DEFAULT_TRANSLATOR, packaged_translator()
     else:
-        name, path = DEFAULT_LABEL, default.get(progress=progress, download=False)
+        name, path = default.DEFAULT_LABEL, default.get(progress=progress, download=False)
     with reading(name):
-        if path.is_file():
-            check_kind(name, "causal", "GGUF", kind)
-            read = read_gguf(path, "float32" if dtype == "auto" else dtype)
-        else:
-            read = read_folder(path, name, dtype, allow_pickle, kind)
-        model, tokenizer, info = read
-        check_weights(info, name)
-        advice = "put the model's own tokenizer into the folder"
-        check_vocabulary(model, tokenizer, f"the tokenizer of {name}", advice)
+        model, tokenizer = read_model(path, name, dtype, allow_pickle, kind)
         model = model.eval().requires_grad_(False).to(device)
     if device.startswith("cpu") and model.dtype == torch.bfloat16:
         check_bfloat16()
     return LoadedModel(model, tokenizer, name, folder=path if path.is_dir() else None)
 
 
-def check_arguments(
-    name: str | None, dtype: str | None, device: str | None, revision: str | None = None
-) -> None:
+def check_arguments(name: str | None, **options: Unpack[LoadOptions]) -> None:
     """Raise for what is known to be wrong without torch: unknown values, paths that are absent."""
-    if dtype is not None and dtype not in DTYPES:
-        known = ", ".join(DTYPES)
-        raise OptionError(
-            "unknown {dtype} {value!r}: give one of {known}", value=dtype, known=known
-        )
-    kind, _, index = ("cpu" if device is None else device).partition(":")
-    if kind not in DEVICES or (index and not index.isdecimal()):
-        known = ", ".join(DEVICES)
-        raise OptionError(
-            "unknown {device} {value!r}: give one of {known}", value=device, known=known
-        )
+    check_values(LoadOptions, options)
     is_local = name is None or is_default(name) or _local(name) is not None
-    if revision is not None and is_local:
+    if options.get("revision") is not None and is_local:
         raise OptionError(
             "{revision} is for hub ids, and {value} is not one: leave it out",
             value=name or "the default model",
@@ -125,7 +120,7 @@ def check_arguments(
 
 def model_path(name: str | None = None, revision: str | None = None) -> Path:
     """The folder on this machine that holds a model, or its GGUF file; an error if it is absent."""
-    check_arguments(name, None, None, revision)
+    check_arguments(name, revision=revision)
     if name is None or is_default(name):
         if (path := default.find()) is None:
             raise RationalesError(default.ABSENT)
@@ -136,7 +131,7 @@ def model_path(name: str | None = None, revision: str | None = None) -> Path:
 
 def is_default(name: str | None) -> bool:
     """Whether a name is one of the default model."""
-    return name is None or name.strip().lower() in ("default", DEFAULT_MODEL)
+    return name is None or name.strip().lower() in ("default", default.DEFAULT_MODEL)
 
 
 def packaged_translator() -> Path:

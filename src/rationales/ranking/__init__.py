@@ -5,9 +5,7 @@ which a search adds the candidates. The gradient and attention methods look insi
 ``random`` and ``nearest-first`` need no model. Importing this package does not load torch.
 """
 
-from rationales.ranking.controls import NearestFirst, RandomOrder
-from rationales.ranking.factory import make_ranker
-from rationales.ranking.importances import Importances
-from rationales.ranking.protocol import Ranker, order
+from rationales.ranking.factory import Importances, make_ranker
+from rationales.ranking.orders import NearestFirst, RandomOrder, Ranker, order
 
 __all__ = ["Importances", "NearestFirst", "RandomOrder", "Ranker", "make_ranker", "order"]

@@ -30,7 +30,7 @@ from rationales.ranking.inside import (
     places,
     rank_in_runs,
 )
-from rationales.scoring.hooks import last_only
+from rationales.scoring.hooks import logits_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Attention:
     @torch.no_grad()
     def _rank_run(self, run: Sequence[Context]) -> torch.Tensor:
         at, model = places(run), self.model
-        with eager_attention(model), last_only(model.get_output_embeddings()):
+        with eager_attention(model), logits_of(model, lambda states: states[:, -1:]):
             output = model(**inputs(model, run[-1]), output_attentions=True)
         if not is_encoder_decoder(model):
             return self._rows(output.attentions, at)

@@ -1,16 +1,21 @@
-"""The ranker that each baseline's name stands for."""
+"""The ranker that each baseline's name stands for, and the importances that a run shares."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.methods import BASELINES, CONTROLS, METHODS, SEARCHES
-from rationales.ranking.controls import NearestFirst, RandomOrder
-from rationales.ranking.protocol import Ranker
+from rationales.ranking.orders import NearestFirst, RandomOrder, Ranker
 
 IG_STEPS, TRANSLATION_IG_STEPS = 100, 50
 """Default points of the path integral: for a language model, and for a translation."""
+
+_REMEMBERED = 4096
+"""Attributions that are kept at most; then the oldest ones go."""
 
 
 def make_ranker(
@@ -19,7 +24,7 @@ def make_ranker(
     *,
     seed: int = 0,
     ig_steps: int | None = None,
-    batch_tokens: int = 4096,
+    batch_tokens: int | None = None,
 ) -> Ranker:
     """The ranker of this name over a Hugging Face model, or over none (a black box).
 
@@ -55,6 +60,50 @@ def make_ranker(
 
         return Attention(model, method)
     from rationales.ranking.gradients import Gradients
+    from rationales.scoring.logits import DEFAULT_BATCH_TOKENS
 
     steps = ig_steps or (TRANSLATION_IG_STEPS if translates else IG_STEPS)
-    return Gradients(model, method, steps, batch_tokens)
+    return Gradients(model, method, steps, batch_tokens or DEFAULT_BATCH_TOKENS)
+
+
+class Importances:
+    """The importances of contexts under one model, kept for one run: each attribution is made once.
+
+    Signed and absolute orders, and searches to several sizes, follow from the same attribution.
+    Contexts that extend each other (the targets of one text) are attributed together.
+    """
+
+    def __init__(self, model: Any | None, batch_tokens: int | None = None) -> None:
+        self._model = model
+        self._batch_tokens = batch_tokens
+        self._known: dict[tuple[Any, ...], list[float]] = {}
+
+    def of(
+        self,
+        context: Context,
+        method: str,
+        seed: int,
+        ig_steps: int | None,
+        together: Sequence[Context] = (),
+    ) -> list[float]:
+        """One importance per index; ``together`` are contexts that will be asked for next."""
+
+        def key(context: Context) -> tuple[Any, ...]:
+            # Importances do not depend on what a search may add, or has already.
+            bare = replace(context, required=(), units=None, levels=())
+            return method, seed, ig_steps, bare
+
+        if key(context) not in self._known:
+            ranker = make_ranker(
+                method,
+                self._model,
+                seed=seed,
+                ig_steps=ig_steps,
+                batch_tokens=self._batch_tokens,
+            )
+            new = [each for each in together or [context] if key(each) not in self._known]
+            self._known.update(zip(map(key, new), ranker.rank(new), strict=True))
+        importances = self._known[key(context)]
+        while len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return importances

@@ -17,7 +17,6 @@ starts at tokens without a meaning, each in its place.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ import torch
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.ranking.inside import inputs, is_encoder_decoder, places, rank_in_runs
-from rationales.scoring.hooks import logits_of
+from rationales.scoring.hooks import changing, logits_of
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def _gradients(
     at = places(run)
     with (
         _scaled_embeddings(model, scales) as (embedded, scaled),
-        logits_of(model.get_output_embeddings(), at) as given,
+        logits_of(model, lambda states: states[:, at]) as given,
     ):
         logits = model(**inputs(model, run[-1], len(scales))).logits
     if sum(side.shape[1] for side in scaled) != len(run[-1].ids):
@@ -115,20 +114,17 @@ def _scaled_embeddings(
     The source comes first. ``inputs_embeds`` would not do: Marian scales what its decoder is given,
     and not what its encoder is, so that the two sides would have different units.
     """
-    thread = threading.get_ident()
     embedded: list[torch.Tensor] = []
     scaled: list[torch.Tensor] = []
 
-    def scale(module: Any, args: Any, output: torch.Tensor) -> torch.Tensor | None:
-        if threading.get_ident() != thread:
-            return None
+    def scale(output: torch.Tensor) -> torch.Tensor:
         embedded.append(output.detach())
         scaled.append((embedded[-1] * scales.to(output)[:, None, None]).requires_grad_())
         return scaled[-1]
 
     with ExitStack() as stack:
         for module in _embeddings(model):
-            stack.enter_context(module.register_forward_hook(scale))
+            stack.enter_context(changing(module, scale))
         yield embedded, scaled
 
 

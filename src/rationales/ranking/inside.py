@@ -19,7 +19,7 @@ import torch
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.scoring.guard import at_rest
-from rationales.scoring.positions import forget_long_sequences, rope_switch
+from rationales.scoring.positions import dynamic_rope, forget_long_sequences, rope_switch
 
 _LONGEST_RUN = 12
 """Targets of a run: the logits of all of them are in memory at once."""
@@ -35,7 +35,7 @@ def rank_in_runs(
     found: list[list[float]] = []
     for run in _runs(contexts, rope_switch(model)):
         with frozen(model):
-            forget_long_sequences(model)
+            forget_long_sequences(dynamic_rope(model))
             rows = list(rank_run(run))
             if any(row[len(c.ids) :].any() for row, c in zip(rows, run, strict=True)):
                 # The model looks ahead, as a bidirectional one does: a prefix needs its own pass.
@@ -124,20 +124,15 @@ def frozen(model: Any) -> Iterator[None]:
 @contextmanager
 def eager_attention(model: Any) -> Iterator[None]:
     """The model with the attention that returns its weights; the former one is put back."""
-    if not hasattr(model, "set_attn_implementation") or _implementation(model.config) == "eager":
+    # One entry per sub-config: the parts of a composite model can differ.
+    configs = {"": model.config}
+    configs |= {name: getattr(model.config, name) for name in model.config.sub_configs}
+    before = {n: getattr(each, "_attn_implementation", None) for n, each in configs.items()}
+    if not hasattr(model, "set_attn_implementation") or before[""] == "eager":
         yield
         return
-    # One entry per sub-config: the parts of a composite model can differ.
-    before = {"": _implementation(model.config)}
-    for name in model.config.sub_configs:
-        before[name] = _implementation(getattr(model.config, name))
     try:
         model.set_attn_implementation("eager")
         yield
     finally:
         model.set_attn_implementation(before)
-
-
-def _implementation(config: Any) -> str | None:
-    """The name of the attention implementation that a config asks for."""
-    return getattr(config, "_attn_implementation", None)

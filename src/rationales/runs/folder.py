@@ -72,7 +72,10 @@ class RunFolder:
         path = self.parts / f"{name}.json"
         if not path.exists():
             self.write(f"{PARTS}/{name}.json", json.dumps(compute()))
-        return json.loads(path.read_text(encoding="utf-8"))
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RationalesError(f"cannot read {path}: remove it to compute it again") from error
 
     def lines(self, key: tuple[str, ...], name: str = "lines") -> Lines:
         """The finished lines of this name, each found by the values of its ``key`` fields."""
@@ -126,7 +129,15 @@ class RunFolder:
                 f"{self.path} holds a run of `rationales {known['kind']}`: give another --out"
             )
         elif known["identity"] == identity:
-            _compare_versions(known.get("versions", {}), self.path)
+            before = known.get("versions", {})
+            changed = [
+                f"{name} {before.get(name, '(not recorded)')} → {now}"
+                for name, now in versions().items()
+                if before.get(name) != now
+            ]
+            if changed:
+                message = f"{self.path} was begun with other versions: {', '.join(changed)}"
+                warnings.warn(message, RationalesWarning, stacklevel=4)
             return
         elif not overwrite:
             raise RationalesError(
@@ -134,7 +145,11 @@ class RunFolder:
                 "give another --out, or --overwrite"
             )
         else:
-            self._clear(known["files"])
+            with self.explained(RUN):
+                for name in known["files"]:
+                    (self.path / name).unlink(missing_ok=True)
+                if self.parts.exists():
+                    shutil.rmtree(self.parts)
         self._write_run(
             {"kind": self._kind, "identity": identity, "versions": versions(), "files": []}
         )
@@ -159,14 +174,6 @@ class RunFolder:
             work.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
             work.replace(self.path / RUN)
 
-    def _clear(self, files: Iterable[str]) -> None:
-        """Remove what the former run wrote, and nothing else."""
-        with self.explained(RUN):
-            for name in files:
-                (self.path / name).unlink(missing_ok=True)
-            if self.parts.exists():
-                shutil.rmtree(self.parts)
-
     @contextmanager
     def explained(self, what: str) -> Iterator[None]:
         """A context in which a full or read-only disk is an error of one line."""
@@ -185,43 +192,24 @@ class RunFolder:
             ) from error
 
 
-def versions() -> dict[str, str]:
+def versions(*more: str) -> dict[str, str]:
     """The versions of Python, this package and the libraries that its numbers depend on."""
     found = {"python": platform.python_version()}
-    for name in _LIBRARIES:
+    for name in (*_LIBRARIES, *more):
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
 
 
-def _compare_versions(recorded: dict[str, str], path: Path) -> None:
-    """Warn if a run goes on with other versions than it began with."""
-    changed = [
-        f"{name} {recorded.get(name, '(not recorded)')} → {now}"
-        for name, now in versions().items()
-        if recorded.get(name) != now
-    ]
-    if changed:
-        message = f"{path} was begun with other versions: {', '.join(changed)}"
-        warnings.warn(message, RationalesWarning, stacklevel=4)
-
-
-def _difference(found: Any, wanted: dict[str, Any], within: str = "") -> str:
+def _difference(found: Any, wanted: Any, name: str = "identity") -> str:
     """The first field in which another identity differs, in words."""
-    if not isinstance(found, dict):
-        return f"its {within or 'identity'} differs"
-    for name in [*wanted, *found]:
-        one, other = found.get(name), wanted.get(name)
-        if one == other:
-            continue
-        if isinstance(other, dict):
-            return _difference(one, other, name)
-        return (
-            f"its {name} differs"
-            if isinstance(other, list)
-            else f"its {name} is {one}, not {other}"
-        )
-    return "its identity differs"
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        pairs = ((name, found.get(name), wanted.get(name)) for name in [*wanted, *found])
+        told = (_difference(one, other, name) for name, one, other in pairs if one != other)
+        return next(told, f"its {name} differs")
+    if isinstance(wanted, dict | list):
+        return f"its {name} differs"
+    return f"its {name} is {found}, not {wanted}"
 
 
 def _is_full(error: BaseException | None) -> bool:

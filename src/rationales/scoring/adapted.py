@@ -1,7 +1,7 @@
-"""A model and its compatible twin: the one for whole contexts, the other for parts of them.
+"""A model with a compatibility adapter: the model for full contexts, the adapter for parts of them.
 
-A compatibility adapter teaches a model what to make of contexts with holes. The whole context is
-still answered by the original model, so what is explained is the original model's prediction.
+A compatibility adapter teaches a model to predict from contexts with gaps. The full context is
+still scored by the original model, so what is explained is the original model's prediction.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rationales.context import Context
-from rationales.scoring.causal import CausalScorer, Evaluation
-from rationales.scoring.protocol import Query, Score
+from rationales.scoring.causal import CausalScorer
+from rationales.scoring.protocol import Evaluation, Query, Score
 
 
 class AdaptedScorer:
-    """Scores complete contexts with ``base`` and proper subsets with ``adapted``."""
+    """Scores full contexts with ``base`` and proper subsets with ``adapted``."""
 
     def __init__(self, base: CausalScorer, adapted: CausalScorer) -> None:
         self.base = base
@@ -22,36 +22,29 @@ class AdaptedScorer:
 
     @property
     def max_positions(self) -> int | None:
-        """How many tokens the model has positions for."""
         return self.base.max_positions
 
     @property
     def batch_tokens(self) -> int:
-        """How many tokens a forward pass holds at most."""
         return self.adapted.batch_tokens
 
     @property
     def tokens(self) -> int:
-        """How many tokens the forward passes of both have computed."""
         return self.base.tokens + self.adapted.tokens
 
-    def fresh(self) -> AdaptedScorer:
-        """This scorer for one run."""
-        return AdaptedScorer(self.base.fresh(), self.adapted.fresh())
-
     def evaluation(self, context: Context) -> Evaluation:
-        """How proper subsets of this context are shown to the model."""
         return self.adapted.evaluation(context)
+
+    def fresh(self) -> AdaptedScorer:
+        return AdaptedScorer(self.base.fresh(), self.adapted.fresh())
 
     def score(self, queries: Sequence[Query]) -> list[Score]:
         """One score for each query, in order."""
-        whole = [len(kept) == len(context.ids) for context, kept in queries]
-        of_base = iter(
-            self.base.score([q for q, is_whole in zip(queries, whole, strict=True) if is_whole])
-        )
-        of_adapted = iter(
-            self.adapted.score(
-                [q for q, is_whole in zip(queries, whole, strict=True) if not is_whole]
+        full = [len(kept) == len(context.ids) for context, kept in queries]
+        scores = {
+            which: iter(
+                scorer.score([q for q, own in zip(queries, full, strict=True) if own == which])
             )
-        )
-        return [next(of_base if is_whole else of_adapted) for is_whole in whole]
+            for which, scorer in ((True, self.base), (False, self.adapted))
+        }
+        return [next(scores[which]) for which in full]

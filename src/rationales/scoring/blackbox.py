@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -47,7 +46,13 @@ class BlackBoxScorer:
 
     def _ask(self, queries: Sequence[Query], target_id: int) -> list[Score]:
         subsets = [([context.ids[i] for i in kept], list(kept)) for context, kept in queries]
-        answers = _listed(self._predict(subsets, target_id))
+        answers: Any = self._predict(subsets, target_id)
+        no_list = (
+            isinstance(answers, str | bytes | Mapping | set) or getattr(answers, "ndim", 1) == 0
+        )
+        if no_list or not isinstance(answers, Iterable):
+            raise RationalesError(f"the black box answered {given(answers)}: {_EXPECTED}")
+        answers = list(answers)
         if len(answers) != len(subsets):
             raise RationalesError(
                 f"the black box was asked for {len(subsets)} subsets and answered {len(answers)}: "
@@ -59,14 +64,6 @@ class BlackBoxScorer:
 _EXPECTED = "it must return one (log-probability, argmax) for each subset"
 
 
-def _listed(answers: Any) -> list[Any]:
-    """The answers to all questions, one by one."""
-    no_list = isinstance(answers, str | bytes | Mapping | set) or not _dimensions(answers, usual=1)
-    if no_list or not isinstance(answers, Iterable):
-        raise RationalesError(f"the black box answered {given(answers)}: {_EXPECTED}")
-    return list(answers)
-
-
 def _score(answer: Any, place: int) -> Score:
     """The score in an answer to the question at this place."""
     try:
@@ -75,42 +72,26 @@ def _score(answer: Any, place: int) -> Score:
         raise RationalesError(
             f"the black box answered {given(answer)} for subset {place}: {_EXPECTED}"
         ) from error
-    number, id = _number(logprob), _whole_number(prediction)
+    number, id = _number(logprob), _number(prediction)
     if number is None or not number <= ROUNDING:  # which NaN is not, either
         what = "NaN" if number is not None and number != number else given(logprob)
         raise RationalesError(
             f"the black box answered {what} for the log-probability of the target given subset "
             f"{place}: it must be a number of at most 0, or minus infinity"
         )
-    if id is None or id < 0:
+    if id is None or id < 0 or not id.is_integer():
         raise RationalesError(
             f"the black box answered {given(prediction)} for the most likely next token given "
             f"subset {place}: it must be the id of a token, a whole number"
         )
-    return Score(min(number, 0.0), id)
+    return Score(min(number, 0.0), int(id))
 
 
 def _number(value: Any) -> float | None:
-    """The value as a plain number; None if it is none. Scalars of other libraries are."""
-    if isinstance(value, str | bytes | bool) or _dimensions(value, usual=0):
+    """The value as a plain number, or None. Scalars of other libraries are numbers, too."""
+    if isinstance(value, str | bytes | bool) or getattr(value, "ndim", 0) > 0:
         return None
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _whole_number(value: Any) -> int | None:
-    """The value as a plain whole number; None if it is none. 3.0 is one, 3.5 is not."""
-    number = _number(value)
-    if number is None or not number.is_integer():
-        return None
-    try:
-        return operator.index(value)  # exact, where the float is not
-    except TypeError:
-        return int(number)
-
-
-def _dimensions(value: Any, usual: int) -> int:
-    """How many dimensions an array has; of what is no array, the usual number."""
-    return int(getattr(value, "ndim", usual))

@@ -1,19 +1,20 @@
-"""What scorers of Hugging Face models have in common: runs, scores from logits, lack of memory."""
+"""What scorers of Hugging Face models share: runs, batches, self-tests, scores from logits."""
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
 from rationales.context import Context
-from rationales.errors import RationalesError
+from rationales.errors import RationalesError, first_line
+from rationales.scoring import positions
 from rationales.scoring.guard import at_rest, signature
-from rationales.scoring.protocol import Query, Score
+from rationales.scoring.protocol import Evaluation, Query, Score
 from rationales.ties import TIE
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 LOGITS_AT_ONCE = 2**25
 """Rows × vocabulary of one pass: with a token or two a row, the logits are most of the memory."""
-
 
 DEFAULT_BATCH_TOKENS = 4096
 
@@ -39,16 +39,28 @@ class ModelScorer(ABC):
     """Scores subsets with a model from transformers, one thread at a time.
 
     ``tokens`` counts what the forward passes have computed; ``batch_tokens`` bounds a pass. States
-    of the model are stored only within a run (``fresh``), and dropped where the model has changed.
+    of the model are stored only within a run (``fresh``), and dropped when the model has changed.
     """
 
-    def __init__(self, model: PreTrainedModel, batch_tokens: int) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        batch_tokens: int,
+        evaluation: Literal["auto", "sparse", "masked"],
+    ) -> None:
         if batch_tokens < 1:
             raise RationalesError(f"batch_tokens must be at least 1, not {batch_tokens}")
         self.model = model
         self._work = _Work(batch_tokens)
         self._in_run = False
         self._signature = signature(model)
+        self._vocabulary = int(positions.text_config(model).vocab_size)
+        # Each subset of a pass has logits over the whole vocabulary.
+        self._max_subsets = max(1, LOGITS_AT_ONCE // self._vocabulary)
+        self._tested = positions.tested_length(model)
+        trusted = positions.is_covered(model) or evaluation == "sparse"
+        self._longest_sparse = None if trusted else self._tested
+        self._sparse = evaluation == "sparse"
 
     @property
     def tokens(self) -> int:
@@ -60,6 +72,13 @@ class ModelScorer(ABC):
         """How many tokens a forward pass holds at most."""
         return self._work.batch_tokens
 
+    def evaluation(self, context: Context) -> Evaluation:
+        """How subsets of this context are shown to the model: ``sparse`` or ``masked``."""
+        longest = self._longest_sparse
+        longer_side = max(context.source, len(context.ids) - context.source)
+        within = longest is None or longer_side <= longest
+        return "sparse" if self._sparse and within else "masked"
+
     def fresh(self) -> Self:
         """This scorer for one run, with a store of its own; see ``protocol.fresh``."""
         scorer = copy.copy(self)
@@ -68,12 +87,18 @@ class ModelScorer(ABC):
         return scorer
 
     def score(self, queries: Sequence[Query]) -> list[Score]:
-        """One score for each query, in order; as many forward passes as the token budget asks."""
+        """One score for each query, in order; as many forward passes as the token budget needs."""
         with at_rest(self.model):
             now = signature(self.model)
             if not self._in_run or now != self._signature:
                 self._signature = now
                 self._new_store()
+            for context, kept in queries:
+                if not kept or kept[-1] != len(context.ids) - 1:
+                    raise RationalesError(
+                        "a decoder predicts from the token before the target: it must be kept, "
+                        "so make it required or pinned in the context"
+                    )
             return self._score(queries)
 
     @abstractmethod
@@ -81,8 +106,66 @@ class ModelScorer(ABC):
         """The scores, by a model that is at rest, from states of the model as it is."""
 
     @abstractmethod
-    def _new_store(self) -> None:
-        """Begin with nothing stored."""
+    def _new_store(self) -> bool:
+        """Begin with an empty store; whether the former one took memory that can be given up."""
+
+    @abstractmethod
+    def _self_test(self) -> bool:
+        """Whether sparse evaluation is exact; an error if masked evaluation is not."""
+
+    def _test(self) -> bool:
+        """The result of the self-test; a model that cannot do it is refused."""
+        try:
+            with at_rest(self.model):
+                return self._self_test()
+        except RationalesError:
+            raise
+        except Exception as error:  # a family whose forward pass needs other arguments
+            raise refused(self.model, f"fails the self-test ({first_line(error)})") from error
+
+    def _agree(self, one: torch.Tensor, other: torch.Tensor) -> bool:
+        return agree(one, other, self.model.dtype)
+
+    def _check_numbers(self, *logprobs: torch.Tensor) -> None:
+        if any(row.isnan().any() for row in logprobs):
+            raise RationalesError(
+                f"{self.model.config.model_type} model: its weights give NaN; "
+                "the file may be damaged, or the dtype too narrow (try --dtype float32)"
+            )
+
+    def _in_batches(
+        self, places: list[int], length: int, ask: Callable[[list[int]], list[Score]]
+    ) -> Iterator[tuple[int, Score]]:
+        """The scores of the queries at these places, each of at most ``length`` tokens."""
+        while places:
+            rows = max(1, min(self.batch_tokens // length, self._max_subsets))
+            batch, rest = places[:rows], places[rows:]
+            try:
+                scores = ask(batch)
+            except Exception as error:
+                self._make_room(error, len(batch), len(batch) * length)
+                continue
+            yield from zip(batch, scores, strict=True)
+            places = rest
+
+    def _make_room(self, error: BaseException, subsets: int, tokens: int) -> None:
+        """Make the next passes smaller than this one, which ran out of memory.
+
+        Any other error is raised again; so is this one, if the pass had only one subset.
+        """
+        held = self._new_store()
+        if not is_out_of_memory(error):
+            raise error
+        if subsets == 1 and held:
+            return  # what was stored took memory too: tried again without it
+        if subsets == 1:
+            raise RationalesError(
+                f"out of memory on a single subset of {tokens} tokens: "
+                "take a smaller model, a shorter text or --dtype bfloat16"
+            ) from error
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        self._work.batch_tokens = max(1, tokens // 2)
 
 
 def read_scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score]:
@@ -137,28 +220,11 @@ def agree(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> bool:
     return bool(divergence <= (0.002 if dtype == torch.float16 else 0.02))
 
 
-def smaller_batches(error: Exception, subsets: int, tokens: int) -> int:
-    """How many tokens the next pass may have if one of these subsets ran out of memory.
-
-    Any other error is raised again; so is this one, if there was only one subset.
-    """
-    if not is_out_of_memory(error):
-        raise error
-    if subsets == 1:
-        raise RationalesError(
-            f"out of memory on a single subset of {tokens} tokens: "
-            "take a smaller model, a shorter text or --dtype bfloat16"
-        ) from error
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    return max(1, tokens // 2)
-
-
-def is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether the error says so; on a CPU or an Apple GPU, torch raises a plain RuntimeError."""
     said = ("can't allocate memory", "not enough memory", "out of memory")
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
-        words in str(error) for words in said
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in said)
     )
 
 

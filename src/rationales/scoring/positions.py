@@ -3,7 +3,7 @@
 There are two exact ways to show a model a subset of a context:
 
 - *sparse*: only the kept tokens, each with its original position. The cost is that of the subset.
-- *masked*: the whole context, with an attention mask over what is dropped. Always as long as the
+- *masked*: the full context, with an attention mask over what is dropped. Always as long as the
   context, but right where a model counts by index: sliding windows, local and chunked attention.
 
 Both need care. Without an explicit mask of ones, gaps in the positions look like packed sequences
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rationales.scoring.guard import LOCK
+from rationales.scoring.hooks import logits_of
 
 if TYPE_CHECKING:
     from transformers import DynamicCache, PreTrainedModel
@@ -60,10 +60,13 @@ def tested_length(model: PreTrainedModel) -> int:
 def max_positions(model: PreTrainedModel) -> int | None:
     """How many tokens the model has positions for, or None where nothing bounds them."""
     config = text_config(model)
+    rope = getattr(config, "rope_parameters", None) or {}
+    # Dynamic RoPE reaches beyond the configured positions, which are the original ones.
+    stretch = float(rope["factor"]) if rope.get("rope_type") == "dynamic" else 1.0
     for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
         value = getattr(config, name, None)
         if isinstance(value, int) and value > 0 and not alibi_builders(model):
-            return int(value * _stretch(config))
+            return int(value * stretch)
     return None
 
 
@@ -94,13 +97,6 @@ def rope_switch(model: PreTrainedModel) -> int | None:
     return min(int(length) for length in (*named, config.max_position_embeddings) if length)
 
 
-def _stretch(config: Any) -> float:
-    """How far dynamic RoPE reaches beyond the configured positions, which are the original ones."""
-    parameters = getattr(config, "rope_parameters", None) or {}
-    dynamic = parameters.get("rope_type") == "dynamic"
-    return float(parameters["factor"]) if dynamic else 1.0
-
-
 class NextToken:
     """Logits of the next token, from ids at given positions under a mask.
 
@@ -113,21 +109,16 @@ class NextToken:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
-        accepted = inspect.signature(model.forward).parameters
-        self.takes_positions = "position_ids" in accepted
-        untyped: Any = model
-        self._head = untyped.get_output_embeddings()
         self._alibi = alibi_builders(model)
+        self._dynamic_rope = dynamic_rope(model)
+        accepted = inspect.signature(model.forward).parameters
+        self._takes_positions = "position_ids" in accepted
+        self.controls_positions = self._takes_positions or bool(self._alibi)
+        """Whether tokens can be put at any position, through an argument or the ALiBi bias."""
         # The bias of ALiBi would have to be that of the cached positions too.
         self.takes_cache = (
-            self.takes_positions and "past_key_values" in accepted and not self._alibi
+            self._takes_positions and "past_key_values" in accepted and not self._alibi
         )
-        self._dynamic_rope = _dynamic_rope(model)
-
-    @property
-    def controls_positions(self) -> bool:
-        """Whether tokens can be put at any position, through an argument or the ALiBi bias."""
-        return self.takes_positions or bool(self._alibi)
 
     @torch.no_grad()  # not inference mode: RoPE layers keep tensors that gradients need later
     def __call__(
@@ -138,51 +129,29 @@ class NextToken:
         cache: DynamicCache | None = None,
         at: Sequence[tuple[int, int]] | None = None,
     ) -> torch.Tensor:
-        for module in self._dynamic_rope:
-            _forget(module)
-        where: dict[str, Any] = {"position_ids": positions} if self.takes_positions else {}
+        forget_long_sequences(self._dynamic_rope)
+        ids, positions, mask = (each.to(self._model.device) for each in (ids, positions, mask))
+        where: dict[str, Any] = {"position_ids": positions} if self._takes_positions else {}
         if cache is not None:
             where["past_key_values"] = cache
         if mask.dim() == 4:  # what is added to the attention: nothing, or as good as −∞
-            least = torch.finfo(self._model.dtype).min
-            mask = torch.zeros(
-                mask.shape, dtype=self._model.dtype, device=mask.device
-            ).masked_fill_(~mask, least)
+            added = torch.zeros(mask.shape, dtype=self._model.dtype, device=mask.device)
+            mask = added.masked_fill_(~mask, torch.finfo(added.dtype).min)
+        length = ids.shape[1]
         if at is None:
-            at = [(row, ids.shape[1] - 1) for row in range(len(ids))]
-        wanted = torch.tensor(
-            [row * ids.shape[1] + column for row, column in at], device=ids.device
-        )
-        with alibi_at(self._alibi, positions), _only(self._head, wanted) as selected:
-            output = self._model(
+            at = [(row, length - 1) for row in range(len(ids))]
+        wanted = torch.tensor([row * length + column for row, column in at], device=ids.device)
+
+        def choose(values: torch.Tensor) -> torch.Tensor:
+            # Side by side, as one row: of a view with gaps, torch would read the weights of the
+            # whole vocabulary once a row.
+            return values.flatten(0, 1)[wanted][None]
+
+        with alibi_at(self._alibi, positions), logits_of(self._model, choose) as chosen:
+            logits: torch.Tensor = self._model(
                 input_ids=ids, attention_mask=mask, use_cache=cache is not None, **where
-            )
-        logits: torch.Tensor = output.logits.flatten(0, 1)
-        return (logits if selected else logits[wanted]).float()
-
-
-@contextmanager
-def _only(head: Any, wanted: torch.Tensor) -> Iterator[list[bool]]:
-    """Within it, the last layer is given only these of all tokens, side by side, as one row.
-
-    The logits of all would be the largest tensor by far; and of a view with gaps, torch would read
-    the weights of the whole vocabulary once a row. What it yields is empty if nothing was selected:
-    a model may not have its last layer as a module.
-    """
-    selected: list[bool] = []
-    thread = threading.get_ident()
-
-    def select(_: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
-        if threading.get_ident() != thread:  # somebody runs the model without our lock
-            return None
-        selected.append(True)
-        return inputs[0].flatten(0, 1)[wanted][None], *inputs[1:]
-
-    if not isinstance(head, torch.nn.Module):
-        yield selected
-        return
-    with head.register_forward_pre_hook(select):
-        yield selected
+            ).logits
+        return (logits if chosen else choose(logits))[0].float()
 
 
 def alibi_builders(model: PreTrainedModel) -> list[tuple[Any, Callable[..., torch.Tensor]]]:
@@ -202,7 +171,7 @@ def alibi_builders(model: PreTrainedModel) -> list[tuple[Any, Callable[..., torc
 def alibi_at(
     builders: list[tuple[Any, Callable[..., torch.Tensor]]], positions: torch.Tensor
 ) -> Iterator[None]:
-    """Within it, the ALiBi bias is that of the given positions, whatever the mask."""
+    """Within it, the ALiBi bias is that of the given positions, not that of the mask."""
     if not builders:
         yield
         return
@@ -230,31 +199,29 @@ def alibi_at(
                     owner.build_alibi_tensor = original
 
 
-def forget_long_sequences(model: PreTrainedModel) -> None:
-    """Undo what dynamic RoPE layers kept of longer inputs: the next pass starts afresh."""
-    for module in _dynamic_rope(model):
-        _forget(module)
+def dynamic_rope(model: PreTrainedModel) -> list[Any]:
+    """The RoPE layers that keep something of longer inputs, for ``forget_long_sequences``."""
+    return [
+        m for m in model.modules() if any("dynamic" in kind for kind in _rope_kinds(m).values())
+    ]
 
 
-def _dynamic_rope(model: PreTrainedModel) -> list[Any]:
-    return [m for m in model.modules() if _is_dynamic(getattr(m, "rope_type", None))]
+def forget_long_sequences(layers: list[Any]) -> None:
+    """Undo what dynamic RoPE layers kept of longer inputs: the next pass starts anew."""
+    for layer in layers:
+        for prefix in _rope_kinds(layer):
+            original = getattr(layer, f"{prefix}original_inv_freq", None)
+            if original is not None:
+                here = getattr(layer, f"{prefix}inv_freq").device
+                layer.register_buffer(f"{prefix}inv_freq", original.to(here), persistent=False)
+            setattr(layer, f"{prefix}max_seq_len_cached", layer.original_max_seq_len)
+        layer.max_seq_len_cached = layer.original_max_seq_len
 
 
-def _is_dynamic(rope_type: Any) -> bool:
-    kinds = rope_type.values() if isinstance(rope_type, dict) else [rope_type]
-    return any(isinstance(kind, str) and "dynamic" in kind for kind in kinds)
-
-
-def _forget(module: Any) -> None:
-    prefixes = (
-        [f"{kind}_" for kind in module.rope_type] if isinstance(module.rope_type, dict) else [""]
+def _rope_kinds(module: Any) -> dict[str, str]:
+    """The kinds of RoPE of a module, by the prefix of its attributes (a type of layer)."""
+    kinds = getattr(module, "rope_type", None)
+    named = (
+        {f"{key}_": kind for key, kind in kinds.items()} if isinstance(kinds, dict) else {"": kinds}
     )
-    for prefix in prefixes:
-        original = getattr(module, f"{prefix}original_inv_freq", None)
-        if original is not None:
-            current = getattr(module, f"{prefix}inv_freq")
-            module.register_buffer(
-                f"{prefix}inv_freq", original.to(current.device), persistent=False
-            )
-        setattr(module, f"{prefix}max_seq_len_cached", module.original_max_seq_len)
-    module.max_seq_len_cached = module.original_max_seq_len
+    return {prefix: kind for prefix, kind in named.items() if isinstance(kind, str)}

@@ -44,7 +44,6 @@ Key = tuple[int, int, int]
 class State:
     """Where the states of one token are stored."""
 
-    key: Key
     serial: int
     slot: int
     used: int
@@ -75,12 +74,12 @@ class PrefixStore:
         layers: list[Any] = list(cache.layers)
         if any(type(layer) is not DynamicLayer for layer in layers):
             return None
-        states = [(layer.keys, layer.values) for layer in layers]
-        kinds = {(x.shape, x.dtype, x.device, y.shape, y.dtype, y.device) for x, y in states}
-        if len(kinds) != 1 or states[0][0].dim() != 4:
-            return None
-        keys = torch.stack([layer.keys[0, :, 0] for layer in layers])
-        return cls(keys, torch.stack([layer.values[0, :, 0] for layer in layers]), max_bytes)
+        keys, values = [x.keys for x in layers], [x.values for x in layers]
+        for states in (keys, values):
+            if len({(x.shape, x.dtype, x.device) for x in states}) != 1 or states[0].dim() != 4:
+                return None
+        key, value = (torch.stack([x[0, :, 0] for x in each]) for each in (keys, values))
+        return cls(key, value, max_bytes)
 
     def empty(self) -> PrefixStore:
         """Another store for states of the same kind, with nothing in it."""
@@ -111,9 +110,10 @@ class PrefixStore:
 
     def find(self, before: int, position: int, token: int) -> State | None:
         """The state of the token after the one with serial number ``before``, if it is stored."""
-        state = self._states.get((before, position, token))
+        key = (before, position, token)
+        state = self._states.get(key)
         if state is not None and state.used != self._call:
-            self._states.move_to_end(state.key)
+            self._states.move_to_end(key)
             state.used = self._call
             self._in_use += 1
         return state
@@ -129,9 +129,9 @@ class PrefixStore:
             _, oldest = self._states.popitem(last=False)
             self._free.append(oldest.slot)
         self._serial += 1
-        state = State((before, position, token), self._serial, self._free.pop(), self._call)
-        self._states[state.key] = state
         self._in_use += 1
+        state = State(self._serial, self._free.pop(), self._call)
+        self._states[before, position, token] = state
         return state
 
     def _grow(self) -> None:
@@ -147,13 +147,11 @@ class PrefixStore:
         self, slots: list[int], cache: DynamicCache, rows: list[int], columns: list[int]
     ) -> None:
         """Put what the cache has at these rows and columns into these slots."""
-        layers: list[Any] = list(cache.layers)
         device = self._slabs[0].device
         row, column, slot = (torch.tensor(x, device=device) for x in (rows, columns, slots))
-        for slab, parts in zip(
-            self._slabs, ([x.keys for x in layers], [x.values for x in layers]), strict=True
-        ):
-            slab.index_copy_(0, slot, torch.stack([part[row, :, column] for part in parts], 1))
+        for slab, name in zip(self._slabs, ("keys", "values"), strict=True):
+            parts = [getattr(layer, name)[row, :, column] for layer in cache.layers]
+            slab.index_copy_(0, slot, torch.stack(parts, 1))
 
     def read(self, slots: list[list[int]]) -> DynamicCache:
         """A cache with these tokens, a list of equal length for each row; slot 0 is padding."""
@@ -172,29 +170,25 @@ class PrefixStore:
         )
         return DynamicCache(zip(keys, values, strict=True))
 
-    def clear(self) -> bool:
-        """Drop everything; whether there was anything."""
-        held = bool(self._states)
-        self._states.clear()
-        self._free, self._in_use = [], 0
-        self._slabs = [slab[:1].clone() for slab in self._slabs]
-        return held
-
 
 class Row(NamedTuple):
     """What one row of a forward pass computes: new tokens, after stored ones that they need."""
 
     nodes: list[int]
     past: list[int]
+    ends: list[tuple[int, int]]
+    """Which subsets of the call end here, each with the column of its last token."""
 
 
 class Pass(NamedTuple):
-    """Rows of one forward pass, and which of the call's subsets it answers."""
+    """Rows of one forward pass."""
 
     rows: list[Row]
-    queries: list[int]
-    at: list[tuple[int, int]]
-    """For each of the subsets, the row and the column of its last token."""
+
+    @property
+    def queries(self) -> list[int]:
+        """Which subsets of the call are scored, in the order of their logits."""
+        return [which for row in self.rows for which, _ in row.ends]
 
     @property
     def new(self) -> int:
@@ -219,13 +213,12 @@ class Paths:
         store.begin()
         self._store = store
         self._nodes: dict[Key, int] = {}
-        self._parents: list[int] = []
-        self._positions: list[int] = []
-        self._tokens: list[int] = []
+        self._keys: list[Key] = []
+        """Of each node: the node before it (−1 for none), the position and the id."""
         self._states: dict[int, State] = {}
         self._paths = [self._path(context.ids, kept) for context, kept in queries]
         # Only incomplete subsets grow in the steps of a search, and no subset goes on after its
-        # last token: the states of all others are worth keeping.
+        # last token: the states of all others are kept.
         self._kept = {
             node
             for path, (context, kept) in zip(self._paths, queries, strict=True)
@@ -240,10 +233,8 @@ class Paths:
             key = (before, position, ids[position])
             node = self._nodes.get(key)
             if node is None:
-                node = self._nodes[key] = len(self._tokens)
-                self._parents.append(before)
-                self._positions.append(position)
-                self._tokens.append(ids[position])
+                node = self._nodes[key] = len(self._keys)
+                self._keys.append(key)
                 serial = self._serial(before)
                 found = None if serial is None else self._store.find(serial, *key[1:])
                 if found is not None:
@@ -260,20 +251,20 @@ class Paths:
     def worthwhile(self) -> bool:
         """Whether anything is stored or shared, or may be of use to a later call."""
         several = len(self._paths) > 1
-        alike = sum(map(len, self._paths)) > len(self._tokens)
+        alike = sum(map(len, self._paths)) > len(self._keys)
         return alike or bool(self._states) or (several and bool(self._kept))
 
     def passes(self, most_tokens: int, most_queries: int) -> Iterator[Pass]:
         """The passes to run, each within these tokens (read or computed) and queries."""
-        filled = fill(self._paths, self._states.keys(), most_tokens, most_queries)
-        waiting = deque(sorted(filled, key=lambda each: -len(each.row.nodes)))
+        rows = fill(self._paths, self._states.keys(), most_tokens, most_queries)
+        waiting = deque(sorted(rows, key=lambda row: -len(row.nodes)))
         while waiting:
             batch = [waiting.popleft()]
-            longest = len(batch[0].row.nodes)
-            past, queries, padding = len(batch[0].row.past), len(batch[0].queries), 0
+            longest = len(batch[0].nodes)
+            past, queries, padding = len(batch[0].past), len(batch[0].ends), 0
             while waiting:
-                row, which = waiting[0]
-                past, queries = max(past, len(row.past)), queries + len(which)
+                row = waiting[0]
+                past, queries = max(past, len(row.past)), queries + len(row.ends)
                 padding += longest - len(row.nodes)
                 room = (
                     most_tokens >= (len(batch) + 1) * (past + longest) and queries <= most_queries
@@ -281,29 +272,26 @@ class Paths:
                 if not room or padding > max(_OVERHEAD, len(batch) * longest // 16):
                     break
                 batch.append(waiting.popleft())
-            places = [
-                (which, (number, column))
-                for number, each in enumerate(batch)
-                for which, column in each.queries
-            ]
-            yield Pass([each.row for each in batch], *map(list, zip(*places, strict=True)))
+            yield Pass(batch)
 
-    def run(self, batch: Pass, next_token: Callable[..., torch.Tensor], device: Any) -> Any:
+    def run(self, batch: Pass, next_token: Callable[..., torch.Tensor]) -> torch.Tensor:
         """The logits after each of the subsets, (subsets, vocabulary); new states are stored."""
         past, new = batch.past, batch.new
-        ids, places = (
+
+        def padded(row: list[int], length: int) -> list[int]:
+            return row + [0] * (length - len(row))
+
+        places, ids = (
             torch.tensor(
-                [[of[n] for n in r.nodes] + [0] * (new - len(r.nodes)) for r in batch.rows]
+                [padded([self._keys[n][of] for n in row.nodes], new) for row in batch.rows]
             )
-            for of in (self._tokens, self._positions)
+            for of in (1, 2)
         )
-        slots = [
-            [self._states[node].slot for node in row.past] + [0] * (past - len(row.past))
-            for row in batch.rows
-        ]
-        cache = self._store.read(slots)
-        sees = self._sees(batch).to(device)
-        logits = next_token(ids.to(device), places.to(device), sees, cache, batch.at)
+        cache = self._store.read(
+            [padded([self._states[n].slot for n in row.past], past) for row in batch.rows]
+        )
+        at = [(number, column) for number, row in enumerate(batch.rows) for _, column in row.ends]
+        logits = next_token(ids, places, self._sees(batch), cache, at)
         self._keep(batch, cache)
         return logits
 
@@ -318,7 +306,7 @@ class Paths:
             mine = sees[number, 0]
             column = {node: place for place, node in enumerate(row.past)}
             for place, node in enumerate(row.nodes):
-                parent = self._parents[node]
+                parent = self._keys[node][0]
                 if (there := column.get(parent, -1)) >= past:
                     mine[place] = mine[there - past]
                 elif parent >= 0:
@@ -332,7 +320,7 @@ class Paths:
         """This token and all before it on its path."""
         while node >= 0:
             yield node
-            node = self._parents[node]
+            node = self._keys[node][0]
 
     def _keep(self, batch: Pass, cache: DynamicCache) -> None:
         """Store the new states that later subsets may begin with."""
@@ -341,10 +329,11 @@ class Paths:
             for column, node in enumerate(row.nodes, start=batch.past):
                 if node not in self._kept or node in self._states:
                     continue
-                serial = self._serial(self._parents[node])
+                before, position, token = self._keys[node]
+                serial = self._serial(before)
                 if serial is None:  # there was no room for the one before
                     continue
-                state = self._store.add(serial, self._positions[node], self._tokens[node])
+                state = self._store.add(serial, position, token)
                 if state is not None:
                     self._states[node] = state
                     slots.append(state.slot)
@@ -354,49 +343,35 @@ class Paths:
             self._store.write(slots, cache, rows, columns)
 
 
-class Filled(NamedTuple):
-    """A row, and which subsets end in it, each at a column."""
-
-    row: Row
-    queries: list[tuple[int, int]]
-
-
 def fill(
     paths: Sequence[Path], stored: AbstractSet[int], most_tokens: int, most_queries: int
-) -> list[Filled]:
+) -> list[Row]:
     """Rows for all paths: those that begin alike in one row, where what they share is new once.
 
     The last token of a path is computed even if it is stored: it gives the logits. A row has at
     most ``most_tokens`` tokens, new and stored, and ``most_queries`` queries, or one path.
     """
-    rows: list[Filled] = []
+    rows: list[Row] = []
     columns: dict[int, int] = {}
-    past: dict[int, None] = {}
+    past: set[int] = set()
     room = 0
     # A path comes after those that go on where it ends: it then is within their row.
     for which in sorted(range(len(paths)), key=lambda which: paths[which], reverse=True):
         path = paths[which]
-        known = stored_part(path, stored)
+        # How many tokens are stored; the last one does not count.
+        known = next((d for d, n in enumerate(path[:-1]) if n not in stored), len(path) - 1)
         new = [node for node in path[known:] if node not in columns]
         more = [node for node in path[:known] if node not in past]
-        full = not rows or len(rows[-1].queries) >= most_queries or len(new) > room
+        full = not rows or len(rows[-1].ends) >= most_queries or len(new) > room
         if full or len(columns) + len(past) + len(new) + len(more) > most_tokens:
             new, more = list(path[known:]), list(path[:known])
-            columns, past, room = {}, {}, len(new) + _ROW_TOKENS
-            rows.append(Filled(Row([], []), []))
-        row, queries = rows[-1]
+            columns, past, room = {}, set(), len(new) + _ROW_TOKENS
+            rows.append(Row([], [], []))
+        row = rows[-1]
         room -= len(new)
         columns.update((node, len(row.nodes) + place) for place, node in enumerate(new))
-        past.update(dict.fromkeys(more))
+        past.update(more)
         row.nodes.extend(new)
         row.past.extend(more)
-        queries.append((which, columns[path[-1]]))
+        row.ends.append((which, columns[path[-1]]))
     return rows
-
-
-def stored_part(path: Path, stored: AbstractSet[int]) -> int:
-    """How many tokens of the path are stored; its last one does not count, it gives the logits."""
-    for depth, node in enumerate(path[:-1]):
-        if node not in stored:
-            return depth
-    return len(path) - 1

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from rationales.context import Context
 
 Query = tuple[Context, tuple[int, ...]]
 """A context, and the indices that the model sees of it: pinned ones included, in text order."""
+
+Evaluation = Literal["sparse", "masked"]
+"""How a model is shown a subset: the kept tokens only, or all tokens under a mask."""
 
 
 @dataclass(frozen=True)

@@ -20,29 +20,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from rationales.context import Context
-from rationales.errors import RationalesError, first_line
+from rationales.errors import RationalesError
 from rationales.scoring import positions
-from rationales.scoring.causal import Evaluation
-from rationales.scoring.guard import at_rest
-from rationales.scoring.hooks import at_places, has_table, logits_at, rows_at, skips_pads
-from rationales.scoring.logits import (
-    DEFAULT_BATCH_TOKENS,
-    LOGITS_AT_ONCE,
-    ModelScorer,
-    agree,
-    is_out_of_memory,
-    read_scores,
-    refused,
-    smaller_batches,
-)
-from rationales.scoring.protocol import Query, Score
+from rationales.scoring.hooks import at_places, has_table, logits_of, skips_pads
+from rationales.scoring.logits import DEFAULT_BATCH_TOKENS, ModelScorer, read_scores, refused
+from rationales.scoring.protocol import Evaluation, Query, Score
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -86,107 +75,71 @@ class Seq2SeqScorer(ModelScorer):
             raise RationalesError(
                 f"{type(model).__name__} is no encoder–decoder: score it with CausalScorer"
             )
-        super().__init__(model, batch_tokens)
-        self._encoder, self._decoder = _parts(model)
-        self._pad = _pad_id(model)
-        self._new_store()
+        super().__init__(model, batch_tokens, evaluation)
+        network: Any = model
+        try:
+            self._encoder, self._decoder = network.get_encoder(), network.get_decoder()
+        except (AttributeError, NotImplementedError) as error:
+            why = "has no encoder and decoder that can be asked one by one"
+            raise refused(model, why) from error
+        self._pad: int | None = getattr(model.config, "pad_token_id", None)
+        self._encoded = EncoderStore(STORED_BYTES)
         tables = [getattr(p, "embed_positions", None) for p in (self._encoder, self._decoder)]
         self._controls_positions = all(map(has_table, tables))
+        self.max_positions = positions.max_positions(model) if self._controls_positions else None
         # M2M100 counts the tokens that are no pads: one of these in a text shifts the others.
-        self._pads_count = not any(skips_pads(module) for module in tables)
-        self._sparse = evaluation == "sparse"
-        self._tested = positions.tested_length(model)
-        trusted = positions.is_covered(model) or evaluation == "sparse"
-        self._longest_sparse = None if trusted else self._tested
+        self._pads_count = not any(map(skips_pads, tables))
         if evaluation == "auto":
-            try:
-                with at_rest(model):
-                    self._sparse = self._self_test()
-            except RationalesError:
-                raise
-            except Exception as error:  # a family whose forward pass wants something of its own
-                why = f"fails the self-test ({first_line(error)})"
-                raise refused(model, why) from error
+            self._sparse = self._test()
         self._new_store()
         self._work.tokens = 0
 
-    def _new_store(self) -> None:
-        self._encoded = EncoderStore(STORED_BYTES)
-
-    @property
-    def max_positions(self) -> int | None:
-        """How many tokens each side may have; None where nothing bounds them."""
-        if not self._controls_positions:
-            return None
-        limit = getattr(self.model.config, "max_position_embeddings", None)
-        return int(limit) if limit else None
+    def _new_store(self) -> bool:
+        held = len(self._encoded) > 1  # a pass of a single subset needs one of them
+        self._encoded = EncoderStore(self._encoded.max_bytes)
+        return held
 
     def evaluation(self, context: Context) -> Evaluation:
         """How subsets of this context are shown to the model: ``sparse`` or ``masked``."""
         shifted = not self._pads_count and self._pad in context.ids
-        longer = max(context.source, len(context.ids) - context.source)
-        within = self._longest_sparse is None or longer <= self._longest_sparse
-        return "sparse" if self._sparse and within and not shifted else "masked"
+        return "masked" if shifted else super().evaluation(context)
 
     def _score(self, queries: Sequence[Query]) -> list[Score]:
         shown = [self._shown(*query, self.evaluation(query[0])) for query in queries]
         groups: dict[tuple[tuple[int, bool], ...], list[int]] = {}
         for place, (source, target) in enumerate(shown):
             groups.setdefault((source.kind, target.kind), []).append(place)
-        scores: dict[int, Score] = {}
-        for waiting in groups.values():
-            length = sum(max(len(shown[p][side].ids) for p in waiting) for side in (0, 1))
-            while waiting:
-                batch = waiting[: self._rows(length)]
-                try:
-                    logits = self._logits([shown[place] for place in batch])
-                    answers = read_scores(logits, [queries[place][0] for place in batch])
-                except (MemoryError, RuntimeError) as error:
-                    held = len(self._encoded)
-                    self._encoded.clear()
-                    # What was stored took memory too: one row alone is tried again without it.
-                    if held > 1 and len(batch) == 1 and is_out_of_memory(error):
-                        continue
-                    self._work.batch_tokens = smaller_batches(
-                        error, len(batch), len(batch) * length
-                    )
-                    continue
-                scores.update(zip(batch, answers, strict=True))
-                waiting = waiting[len(batch) :]
-        return [scores[place] for place in range(len(queries))]
 
-    def _rows(self, length: int) -> int:
-        vocabulary = int(self.model.config.vocab_size)
-        return max(1, min(self.batch_tokens // max(1, length), LOGITS_AT_ONCE // vocabulary))
+        def ask(batch: list[int]) -> list[Score]:
+            logits = self._logits([shown[place] for place in batch])
+            return read_scores(logits, [queries[place][0] for place in batch])
+
+        scores: dict[int, Score] = {}
+        for places in groups.values():
+            length = sum(max(len(shown[p][side].ids) for p in places) for side in (0, 1))
+            scores.update(self._in_batches(places, length, ask))
+        return [scores[place] for place in range(len(queries))]
 
     def _shown(
         self, context: Context, kept: tuple[int, ...], evaluation: Evaluation
     ) -> tuple[_Side, _Side]:
         """What the encoder and the decoder are shown of a query."""
         border, end = context.source, len(context.ids)
-        if not border:
+        if not 0 < border < end:
             raise RationalesError(
-                "this context has no source: an encoder–decoder needs that of seq2seq_context"
-            )
-        if not kept or kept[-1] != end - 1 or border == end:
-            raise RationalesError(
-                "a decoder predicts from the token before the target: it must be kept, "
-                "so make it required or pinned in the context"
+                "an encoder–decoder needs a source and the beginning of a target: make contexts "
+                "with seq2seq_context"
             )
         middle = bisect_left(kept, border)
         target = _side(context.ids, kept[middle:], range(border, end), evaluation)
-        if not middle:
-            return self._stand_in(), target
-        return _side(context.ids, kept[:middle], range(border), evaluation), target
-
-    def _stand_in(self) -> _Side:
-        """The source of which nothing is kept."""
+        if middle:
+            return _side(context.ids, kept[:middle], range(border), evaluation), target
         if self._pad is None:
             raise RationalesError(
                 f"{self.model.config.model_type} has no pad token to stand in for a source of "
                 "which nothing is kept: pin the source's end token"
             )
-        return _Side((self._pad,), (True,), (0,))
+        return _Side((self._pad,), (True,), (0,)), target
 
     @torch.no_grad()
     def _logits(self, pairs: Sequence[tuple[_Side, _Side]]) -> torch.Tensor:
@@ -194,40 +147,37 @@ class Seq2SeqScorer(ModelScorer):
         from transformers.modeling_outputs import BaseModelOutput
 
         network: Any = self.model
-        output: Any = BaseModelOutput
-        device = self.model.device
-        sources = [source for source, _ in pairs]
-        targets = [target for _, target in pairs]
-        ids = self._ids(targets)
-        ends = [len(target.ids) - 1 for target in targets]
+        sources, targets = zip(*pairs, strict=True)
+        ids = self._padded([side.ids for side in targets], self._pad)
+        rows, ends = torch.arange(len(targets)), [len(target.ids) - 1 for target in targets]
+
+        def last(values: torch.Tensor) -> torch.Tensor:
+            return values[rows, ends][:, None]
+
         states = self._states(sources)
-        with (
-            at_places(self._decoder, _places(targets, device)),
-            logits_at(network.get_output_embeddings(), ends),
-        ):
+        with at_places(self._decoder, self._places(targets)), logits_of(network, last) as chosen:
             logits: torch.Tensor = network(
-                encoder_outputs=output(last_hidden_state=states),
-                attention_mask=_mask(sources, device),
+                encoder_outputs=BaseModelOutput(last_hidden_state=states),  # type: ignore[arg-type]
+                attention_mask=self._padded([side.keep for side in sources]),
                 decoder_input_ids=ids,
-                decoder_attention_mask=_mask(targets, device),
+                decoder_attention_mask=self._padded([side.keep for side in targets]),
                 use_cache=False,
                 return_dict=True,
             ).logits
-        # A model without a head that can be hooked computes all logits.
-        logits = logits[:, 0] if logits.shape[1] == 1 else rows_at(logits, ends)
         self._work.tokens += ids.numel()
+        logits = (logits if chosen else last(logits))[:, 0]
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def _states(self, sources: Sequence[_Side]) -> torch.Tensor:
         """What the encoder makes of each source: (rows, length, dimensions)."""
-        device = self.model.device
         found = {side: self._encoded.get(side) for side in dict.fromkeys(sources)}
         new = [side for side, states in found.items() if states is None]
         if new:
-            ids = self._ids(new)
-            with at_places(self._encoder, _places(new, device)):
+            ids = self._padded([side.ids for side in new], self._pad)
+            mask = self._padded([side.keep for side in new])
+            with at_places(self._encoder, self._places(new)):
                 output: torch.Tensor = self._encoder(
-                    input_ids=ids, attention_mask=_mask(new, device), return_dict=True
+                    input_ids=ids, attention_mask=mask, return_dict=True
                 ).last_hidden_state
             self._work.tokens += ids.numel()
             for side, states in zip(new, output, strict=True):
@@ -235,9 +185,16 @@ class Seq2SeqScorer(ModelScorer):
         rows = [states for side in sources if (states := found[side]) is not None]
         return pad_sequence(rows, batch_first=True)
 
-    def _ids(self, sides: Sequence[_Side]) -> torch.Tensor:
-        """The tokens of all rows, (rows, length), the shorter ones with pads behind them."""
-        return _padded([side.ids for side in sides], self._pad or 0, self.model.device)
+    def _padded(self, rows: Sequence[Sequence[int]], filler: int | None = 0) -> torch.Tensor:
+        """The rows as one tensor, (rows, length), the shorter ones filled up behind."""
+        length = max(map(len, rows))
+        full = [[*row, *[filler or 0] * (length - len(row))] for row in rows]
+        return torch.tensor(full, dtype=torch.long, device=self.model.device)
+
+    def _places(self, sides: Sequence[_Side]) -> torch.Tensor | None:
+        """The positions of all rows; None if they are counted one by one."""
+        places = [side.places for side in sides if side.places is not None]
+        return self._padded(places) if places else None
 
     def _self_test(self) -> bool:
         """Whether sparse evaluation is exact; an error if masked evaluation is not.
@@ -246,48 +203,45 @@ class Seq2SeqScorer(ModelScorer):
         nothing, dropped tokens must leave their positions empty, the whole must be the model's
         ordinary answer, and sparse must agree with masked.
         """
-        length = min(self._tested, self.max_positions or self._tested)
-        lengths = length, length
-        rows = min(p.get_input_embeddings().weight.shape[0] for p in (self._encoder, self._decoder))
-        rng = torch.Generator().manual_seed(0)
-        ids = torch.randint(0, rows, (sum(lengths),), generator=rng).tolist()
-        ids = [(i + 1) % rows if i == self._pad else i for i in ids]
-        everything = tuple(range(len(ids)))
-        kept = tuple(i for i in everything if i % 3 == 0 or i == len(ids) - 1)
-        other = [i if place in kept else (i + 3) % rows for place, i in enumerate(ids)]
-        other = [(i + 1) % rows if i == self._pad else i for i in other]
+        length = min(self._tested, self.max_positions or self._tested)  # of each side
+        parts = (self._encoder, self._decoder)
+        rows = min(part.get_input_embeddings().weight.shape[0] for part in parts)
 
-        def ask(ids: list[int], kept: tuple[int, ...], how: Evaluation) -> torch.Tensor:
-            context = Context(tuple(ids), 0, source=lengths[0])
+        def no_pads(ids: Iterable[int]) -> list[int]:
+            return [(i + 1) % rows if i == self._pad else i for i in ids]
+
+        rng = torch.Generator().manual_seed(0)
+        ids = no_pads(torch.randint(0, rows, (2 * length,), generator=rng).tolist())
+        everything = tuple(range(len(ids)))
+        kept = tuple(i for i in everything if i % 3 == 0 or i == everything[-1])
+        other = no_pads(i if place in kept else (i + 3) % rows for place, i in enumerate(ids))
+
+        def ask(
+            ids: list[int], kept: tuple[int, ...], how: Evaluation, border: int = length
+        ) -> torch.Tensor:
+            context = Context(tuple(ids), 0, source=border)
             return self._logits([self._shown(context, kept, how)])[0].log_softmax(-1).cpu()
 
-        whole, masked = ask(ids, everything, "masked"), ask(ids, kept, "masked")
-        if whole.isnan().any() or masked.isnan().any():
-            raise RationalesError(
-                f"{self.model.config.model_type} model: its weights give NaN; "
-                "the file may be damaged, or the dtype too narrow (try --dtype float32)"
-            )
-        dtype = self.model.dtype
-        if not agree(whole, self._ordinary(ids, lengths[0]), dtype):
+        full, masked = ask(ids, everything, "masked"), ask(ids, kept, "masked")
+        self._check_numbers(full, masked)
+        if not self._agree(full, self._ordinary(ids, length)):
             raise refused(self.model, "does not say the same of the parts as of the whole")
-        if not agree(masked, ask(other, kept, "masked"), dtype):
+        if not self._agree(masked, ask(other, kept, "masked")):
             raise refused(self.model, "still reads tokens that the attention mask drops")
-        if self._controls_positions:
-            sparse = ask(ids, kept, "sparse")
-            if agree(masked, sparse, dtype):
-                return True
+        if self._controls_positions and self._agree(masked, ask(ids, kept, "sparse")):
+            return True
         # Nothing moves the tokens of such a model: closed up, they must give another answer.
         close = [ids[i] for i in kept]
-        context = Context(tuple(close), 0, source=sum(i < lengths[0] for i in kept))
-        closed = self._logits([self._shown(context, tuple(range(len(close))), "masked")])
-        exact = dtype in (torch.float32, torch.float64)
-        if exact and torch.allclose(masked, closed[0].log_softmax(-1).cpu(), atol=1e-6, rtol=0):
+        border = sum(i < length for i in kept)
+        closed = ask(close, everything[: len(close)], "masked", border)
+        exact = self.model.dtype in (torch.float32, torch.float64)
+        if exact and torch.allclose(masked, closed, atol=1e-6, rtol=0):
             raise refused(self.model, "moves kept tokens together when others are dropped")
         return False
 
     @torch.no_grad()
     def _ordinary(self, ids: list[int], border: int) -> torch.Tensor:
-        """The log-probabilities after a source and a target, as everybody asks for them."""
+        """The log-probabilities after a source and a target, by the model's ordinary pass."""
         source, target = (
             torch.tensor([part], device=self.model.device) for part in (ids[:border], ids[border:])
         )
@@ -328,11 +282,6 @@ class EncoderStore:
             self.bytes -= old.nbytes
         return states
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._states.clear()
-        self.bytes = 0
-
 
 def _side(
     ids: tuple[int, ...], kept: tuple[int, ...], inside: range, evaluation: Evaluation
@@ -343,37 +292,6 @@ def _side(
         return _Side(tuple(ids[i] for i in kept), (True,) * len(kept), places)
     visible = {*kept}
     return _Side(ids[inside.start : inside.stop], tuple(i in visible for i in inside), None)
-
-
-def _parts(model: Any) -> tuple[Any, Any]:
-    """The encoder and the decoder of a model."""
-    try:
-        return model.get_encoder(), model.get_decoder()
-    except (AttributeError, NotImplementedError) as error:
-        raise refused(model, "has no encoder and decoder that can be asked one by one") from error
-
-
-def _pad_id(model: PreTrainedModel) -> int | None:
-    pad = getattr(model.config, "pad_token_id", None)
-    return pad if isinstance(pad, int) else None
-
-
-def _places(sides: Sequence[_Side], device: torch.device) -> torch.Tensor | None:
-    """The positions of all rows; None if they are counted one by one."""
-    places = [side.places for side in sides if side.places is not None]
-    return _padded(places, 0, device) if places else None
-
-
-def _mask(sides: Sequence[_Side], device: torch.device) -> torch.Tensor:
-    """1 for each token that may be looked at: (rows, length)."""
-    return _padded([side.keep for side in sides], 0, device)
-
-
-def _padded(rows: Sequence[Sequence[int]], filler: int, device: torch.device) -> torch.Tensor:
-    """The rows as one tensor, (rows, length), the shorter ones filled up behind."""
-    length = max(map(len, rows))
-    full = [[*row, *[filler] * (length - len(row))] for row in rows]
-    return torch.tensor(full, dtype=torch.long, device=device)
 
 
 def _about(length: int) -> int:

@@ -1,11 +1,11 @@
-"""Answers of several tokens: one question about the whole is one about each of its tokens.
+"""Answers of several tokens: a query about the whole is one about each of its tokens.
 
 For an answer a₀ … aₘ₋₁ and a kept subset S of what comes before it
 
     log p(a | S) = Σⱼ log p(aⱼ | S, a₀ … aⱼ₋₁)
 
-and S is sufficient if every aⱼ is the model's first choice. The tokens of the answer before aⱼ are
-always kept: they are what the model has said so far, not a part of the context.
+and S is sufficient if every aⱼ is the model's most likely token. The tokens of the answer before aⱼ
+are always kept: they are what the model has said so far, not a part of the context.
 """
 
 from __future__ import annotations
@@ -13,54 +13,38 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from rationales.context import Context
 from rationales.errors import RationalesError
-from rationales.scoring.protocol import Query, Score, SubsetScorer, fresh
-
-_DELEGATED = ("max_positions", "batch_tokens", "evaluation", "model", "tokens")
+from rationales.scoring.protocol import Query, Score
 
 _NOT_FIRST = sys.maxsize
-"""The rank of an answer of which no more is known than that it is not the first choice."""
+"""The rank of an answer of which only this is known: it is not the most likely one."""
 
 
-class SpanScorer:
-    """Scores answers of several tokens with a scorer of single ones.
+def single_tokens(queries: Sequence[Query]) -> list[Query]:
+    """A query for each token of each answer; queries without ``span_ids`` as they are."""
+    prefixed: dict[int, list[Context]] = {}  # many queries share a context: made once for each
+    single: list[Query] = []
+    for context, kept in queries:
+        if id(context) not in prefixed:
+            prefixed[id(context)] = _prefixed(context)
+        before = len(context.ids)
+        for said, longer in enumerate(prefixed[id(context)]):
+            single.append((longer, (*kept, *range(before, before + said))))
+    return single
 
-    Contexts without a ``span`` are passed on as they are. What ``base`` has to tell of itself
-    (``max_positions``, ``batch_tokens``, ``evaluation``, ``model``, ``tokens``) is told here too.
-    """
 
-    def __init__(self, base: SubsetScorer) -> None:
-        self.base = base
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _DELEGATED:
-            return getattr(self.base, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def fresh(self) -> SpanScorer:
-        """This scorer for one run."""
-        return SpanScorer(fresh(self.base))
-
-    def score(self, queries: Sequence[Query]) -> list[Score]:
-        """One score for each query, in order; all its tokens are asked for in one call."""
-        prefixed: dict[int, list[Context]] = {}  # many queries share a context: made once for each
-        for context, _ in queries:
-            if context.span_ids and id(context) not in prefixed:
-                prefixed[id(context)] = _prefixed(context)
-        questions: list[Query] = []
-        for context, kept in queries:
-            before = len(context.ids)
-            for said, longer in enumerate(prefixed.get(id(context), [context])):
-                questions.append((longer, (*kept, *range(before, before + said))))
-        answers = iter(self.base.score(questions))
-        return [_merge(context, answers) for context, _ in queries]
+def merged(queries: Sequence[Query], scores: Sequence[Score]) -> list[Score]:
+    """One score for each query, from those of its single tokens."""
+    left = iter(scores)
+    return [_merge(context, left) for context, _ in queries]
 
 
 def _prefixed(context: Context) -> list[Context]:
     """The contexts of the answer's tokens: each holds what was said before, as pinned tokens."""
+    if not context.span_ids:
+        return [context]
     if context.extra_ids:
         raise RationalesError(
             "an alternative is compared with a single token: leave out the span or the alternative"
@@ -79,18 +63,18 @@ def _prefixed(context: Context) -> list[Context]:
     ]
 
 
-def _merge(context: Context, answers: Iterator[Score]) -> Score:
+def _merge(context: Context, left: Iterator[Score]) -> Score:
     """The score of the whole answer, from the next ones: as many as it has tokens.
 
     The prediction is the target if all of the answer is predicted, else the first that is not the
     answer's token. That one may by chance be the target's id, in a later place ("New New" for "New
     York"): the rank, which is 1 if and only if all is predicted, tells the two apart. A scorer
-    without ranks is given one in this case alone.
+    without ranks is given one in this case only.
     """
     if not context.span_ids:
-        return next(answers)
+        return next(left)
     answer = (context.target_id, *context.span_ids)
-    scores = [next(answers) for _ in answer]
+    scores = [next(left) for _ in answer]
     predictions = [score.prediction_id for score in scores]
     wrong = [p for p, target_id in zip(predictions, answer, strict=True) if p != target_id]
     ranks = [score.rank for score in scores if score.rank is not None]

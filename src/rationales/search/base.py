@@ -7,14 +7,17 @@ scores in the same order, and returns a rationale. It knows nothing of models or
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from typing import TypeVar
 
 from rationales.context import Context, Subset
 from rationales.result import Candidate, Rationale, Step, Stopped
 from rationales.scoring.protocol import Score
 from rationales.search.criterion import Criterion, argmax
 
-Search = Generator[list[Subset], list[Score], Rationale]
-Scores = Generator[list[Subset], list[Score], list[Score]]
+Found = TypeVar("Found")
+Asking = Generator[list[Subset], list[Score], Found]
+"""Yields subsets, is sent their scores, and returns what it has found."""
+Search = Asking[Rationale]
 
 Units = tuple[Subset, ...]
 """Units in the order in which they were added, after what is required."""
@@ -26,25 +29,30 @@ _REMEMBERED = 20_000
 class Trail:
     """The steps of one search so far, what it has asked, and how many evaluations that took."""
 
-    def __init__(self, context: Context, criterion: Criterion | None = None) -> None:
+    def __init__(
+        self, context: Context, criterion: Criterion | None = None, max_size: int | None = None
+    ) -> None:
         self.context = context
         self.criterion = criterion or argmax(context)
+        self.limit = len(context.choices)
+        """How many units may be added, if at most ``max_size`` are kept."""
+        if max_size is not None:
+            self.limit = max(0, min(self.limit, max_size - required_size(context)))
         self.added: Units = ()
+        self.sufficient = False
         self.evaluations = 0
         self._steps: list[Step] = []
-        self._sufficient = False
         self._known: dict[frozenset[int], Score] = {}
 
-    def ask(self, many: Sequence[Units]) -> Scores:
+    def ask(self, many: Sequence[Units]) -> Asking[list[Score]]:
         """The scores of what is required with each of these; what is known is not asked again."""
         keys = [frozenset(self.subset(units)) for units in many]
         new = {key: units for key, units in zip(keys, many, strict=True) if key not in self._known}
+        found: dict[frozenset[int], Score] = {}
         if new:
             self.evaluations += len(new)
             answers = yield [self.subset(units) for units in new.values()]
             found = dict(zip(new, answers, strict=True))
-        else:
-            found = {}
         scores = [found[key] if key in found else self._known[key] for key in keys]
         if len(self._known) < _REMEMBERED:
             self._known |= found
@@ -54,27 +62,16 @@ class Trail:
         """The indices of what is required and these units, in the order in which they come."""
         return (*self.context.required, *(index for unit in units for index in unit))
 
+    def larger(self, units: Units) -> list[Units]:
+        """These units with each of the others added, in text order."""
+        return [(*units, unit) for unit in self.context.choices if unit not in units]
+
     def add(self, units: Units, score: Score, candidates: Sequence[Candidate] = ()) -> None:
         """Record that the search has moved on to these units, the last of which is new."""
         self.added = units
+        self.sufficient = self.criterion.met(score)
         new = units[-1] if units else self.context.required
-        self._sufficient = self.criterion.met(score)
-        self._steps.append(
-            Step(
-                index=new[-1] if new else None,
-                target_logprob=score.target_logprob,
-                prediction_id=score.prediction_id,
-                prediction_logprob=score.prediction_logprob,
-                candidates=tuple(candidates),
-                unit=new if len(new) > 1 else None,
-                contrast_logprob=score.extra_logprobs[0] if score.extra_logprobs else None,
-            )
-        )
-
-    @property
-    def sufficient(self) -> bool:
-        """Whether the last step's subset is sufficient."""
-        return self._sufficient
+        self._steps.append(make_step(score, new, candidates))
 
     def rationale(self, stopped: Stopped | None = None) -> Rationale:
         """The rationale at the end of this trail."""
@@ -91,6 +88,10 @@ class Trail:
             units=(*required, *self.added) if context.units is not None else None,
         )
 
+    def at_limit(self) -> Rationale:
+        """The rationale where no more units may be added."""
+        return self.rationale("max-size" if self.limit < len(self.context.choices) else None)
+
     def followed(self, units: Units) -> bool:
         """Whether the steps so far are the ones that lead to these units, one by one."""
         return self.added == units and len(self._steps) == len(units) + 1
@@ -105,11 +106,17 @@ class Trail:
         return self.rationale()
 
 
-def most_added(context: Context, max_size: int | None) -> int:
-    """How many units may be added to what is required, if no more than ``max_size`` are kept."""
-    if max_size is None:
-        return len(context.choices)
-    return max(0, min(len(context.choices), max_size - required_size(context)))
+def make_step(score: Score, new: Subset = (), candidates: Sequence[Candidate] = ()) -> Step:
+    """The step that adds this unit and has this score."""
+    return Step(
+        index=new[-1] if new else None,
+        target_logprob=score.target_logprob,
+        prediction_id=score.prediction_id,
+        prediction_logprob=score.prediction_logprob,
+        candidates=tuple(candidates),
+        unit=new if len(new) > 1 else None,
+        contrast_logprob=score.extra_logprobs[0] if score.extra_logprobs else None,
+    )
 
 
 def required_size(context: Context) -> int:

@@ -8,8 +8,8 @@ larger than greedy's.
 
 from __future__ import annotations
 
-from rationales.context import Context
-from rationales.search.base import Search, Trail, Units, most_added
+from rationales.context import Context, Subset
+from rationales.search.base import Search, Trail, Units
 from rationales.search.criterion import Criterion
 from rationales.ties import best_place, ranked
 
@@ -22,20 +22,18 @@ def beam(
     max_size: int | None = None,
 ) -> Search:
     """The best of the smallest sufficient subsets in the beam; ties go to the one found first."""
-    trail = Trail(context, criterion)
+    trail = Trail(context, criterion, max_size)
     met, value = trail.criterion.met, trail.criterion.value
     [score] = yield from trail.ask([()])
     if met(score):
         return (yield from trail.follow(()))
     states: list[Units] = [()]
     greedy: Units = ()
-    limit = most_added(context, max_size)
-    for _ in range(limit):
-        grown: dict[frozenset[int], Units] = {}
+    for _ in range(trail.limit):
+        grown: dict[frozenset[Subset], Units] = {}
         for state in (greedy, *states):
-            for unit in context.choices:
-                if unit not in state:
-                    grown.setdefault(frozenset(trail.subset((*state, unit))), (*state, unit))
+            for larger in trail.larger(state):
+                grown.setdefault(frozenset(larger), larger)
         tried = list(grown.values())
         scores = yield from trail.ask(tried)
         values = [value(score) for score in scores]
@@ -47,4 +45,4 @@ def beam(
         # Greedy's own children come first, so that their order of being added is greedy's.
         greedy = tried[best_place(values[: len(context.choices) - len(greedy)])]
     yield from trail.follow(greedy)
-    return trail.rationale(stopped="max-size" if limit < len(context.choices) else None)
+    return trail.at_limit()

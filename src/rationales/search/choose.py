@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.ranking import order
-from rationales.result import Rationale, Step
-from rationales.search.base import Search
+from rationales.result import Rationale
+from rationales.search.base import Search, make_step
 from rationales.search.beam import beam
 from rationales.search.combined import coarse_to_fine, disjoint
 from rationales.search.criterion import Criterion, is_first_choice, make_criterion
@@ -42,34 +43,24 @@ def make_search(
     [full] = yield [context.everything]
     criterion = make_criterion(options.criterion, context, full)
 
-    def find(context: Context) -> Search:
-        if options.coarse_to_fine:
-            # The largest size is one of tokens: it does not bound sentences and words.
-            return coarse_to_fine(context, context.levels, find_any_size, find_once)
-        return find_once(context)
-
-    def find_any_size(context: Context) -> Search:
-        return find_once(context, options.change(max_size=None))
-
-    def find_once(context: Context, options: Options = options) -> Search:
-        if start is None:
+    def find(context: Context, options: Options = options) -> Search:
+        rationale = start
+        if rationale is None:
             rationale = yield from _search(context, criterion, options, importances)
-        else:
-            rationale = start
         return (yield from prune(context, rationale, criterion)) if options.minimal else rationale
+
+    def level_by_level(context: Context) -> Search:
+        # The largest size is one of tokens: it does not bound sentences and words.
+        any_size = partial(find, options=options.change(max_size=None))
+        return coarse_to_fine(context, context.levels, any_size, find)
 
     if options.coarse_to_fine and not context.levels:
         raise RationalesError("coarse-to-fine search needs levels of units: give Context(levels=…)")
-    rationale = yield from disjoint(context, options.disjoint, find)
+    search = level_by_level if options.coarse_to_fine else find
+    rationale = yield from disjoint(context, options.disjoint, search)
     rationale = _finished(rationale, options, len(context.span_ids) + 1)
-    given_all = Step(
-        None,
-        full.target_logprob,
-        full.prediction_id,
-        full.prediction_logprob,
-        contrast_logprob=full.extra_logprobs[0] if full.extra_logprobs else None,
-    )
-    return replace(rationale, predicted=is_first_choice(full, context), full_context=given_all)
+    predicted = is_first_choice(full, context)
+    return replace(rationale, predicted=predicted, full_context=make_step(full))
 
 
 def _search(

@@ -3,7 +3,7 @@
     argmax      the target is the model's most likely next token (the paper's criterion)
     top-k=K     the target is among the K most likely tokens
     prob=P      p(target | subset) ≥ P
-    ratio=R     p(target | subset) ≥ R · p(target | whole context)
+    ratio=R     p(target | subset) ≥ R · p(target | full context)
     none        never: a search goes on to its largest size
     contrast    p(target | subset) > p(alternative | subset)
 
@@ -69,7 +69,7 @@ def parse(text: str) -> tuple[str, float | None]:
 
 
 def make_criterion(text: str, context: Context, full: Score) -> Criterion:
-    """The criterion of this name for a context; ``full`` is the score of the whole context.
+    """The criterion of this name for a context; ``full`` is the score of the full context.
 
     If the context asks for an alternative's probability, the target has to beat the alternative.
     """

@@ -7,20 +7,20 @@ not all at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from rationales.context import Context, Subset
 from rationales.errors import RationalesError
 from rationales.scoring.protocol import Query, Score, SubsetScorer, fresh
+from rationales.scoring.span import merged, single_tokens
+from rationales.search.base import Asking, Found
 
 Key = TypeVar("Key", bound=Hashable)
-Found = TypeVar("Found")
-"""What a search returns: a rationale."""
 
 _POOL_TOKENS = 16384
-"""A round of questions holds at most about this many tokens: a few forward passes' worth."""
+"""A round of questions holds at most about this many tokens: a few forward passes."""
 
 _FIRST_TOKENS = 512
 """What the first rounds hold, so that the first answer comes early."""
@@ -42,7 +42,7 @@ token of its context in a subset of this size."""
 class _Running(Generic[Key, Found]):
     key: Key
     context: Context
-    search: Generator[list[Subset], list[Score], Found]
+    search: Asking[Found]
     wanted: list[Subset]
     total: int = 0
     """The tokens of all its questions so far."""
@@ -58,7 +58,7 @@ class _Running(Generic[Key, Found]):
 
 
 def run(
-    searches: Iterable[tuple[Key, Context, Generator[list[Subset], list[Score], Found]]],
+    searches: Iterable[tuple[Key, Context, Asking[Found]]],
     scorer: SubsetScorer,
     *,
     on_evaluations: Callable[[int], None] | None = None,
@@ -104,7 +104,7 @@ def run(
 
 def _fill(
     active: list[_Running[Key, Found]],
-    waiting: Iterator[tuple[Key, Context, Generator[list[Subset], list[Score], Found]]],
+    waiting: Iterator[tuple[Key, Context, Asking[Found]]],
     room: int,
 ) -> int:
     """How many of the active searches, the first ones, fill the round; new ones are added."""
@@ -138,17 +138,18 @@ def _score(
     """The scores that each search asked for, or the error that its questions lead to."""
     queries = [query for running in pool for query in running.queries]
     try:
-        scores = scorer.score(queries)
+        single = single_tokens(queries)
+        scores = scorer.score(single)
     except RationalesError as error:
         if len(pool) == 1:
             return [error]
         # One at a time, so that only those fail whose own questions do.
         return [answer for running in pool for answer in _score(scorer, [running])]
-    if len(scores) != len(queries):
+    if len(scores) != len(single):
         # Some left out would shift all the others.
         raise RationalesError(
-            f"{type(scorer).__name__} was asked for {len(queries)} subsets and answered "
+            f"{type(scorer).__name__} was asked for {len(single)} subsets and answered "
             f"{len(scores)}: a scorer must return one score for each"
         )
-    answers = iter(scores)
+    answers = iter(merged(queries, scores))
     return [[next(answers) for _ in running.wanted] for running in pool]

@@ -8,12 +8,12 @@ evaluations explodes with size, so a budget bounds it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import combinations, islice
 
 from rationales.context import Context
-from rationales.result import Stopped
-from rationales.search.base import Search, Trail, Units, most_added
+from rationales.search.base import Search, Trail, Units
 from rationales.search.criterion import Criterion
 from rationales.ties import TIE
 
@@ -33,13 +33,12 @@ def exhaustive(
     The best is the one of the highest value, and ``stopped`` says which limit was met. The first in
     lexicographic order wins among subsets of the same size.
     """
-    trail = Trail(context, criterion)
-    limit = most_added(context, max_size)
+    trail = Trail(context, criterion, max_size)
+    budget = math.inf if max_evaluations is None else max_evaluations
     best: tuple[float, Units] | None = None
-    stopped: Stopped | None = "max-size" if limit < len(context.choices) else None
-    for size in range(limit + 1):
+    for size in range(trail.limit + 1):
         subsets = combinations(context.choices, size)
-        while batch := list(islice(subsets, _room(trail.evaluations, max_evaluations))):
+        while batch := list(islice(subsets, int(min(_AT_ONCE, budget - trail.evaluations)))):
             scores = yield from trail.ask(batch)
             for units, score in zip(batch, scores, strict=True):
                 if trail.criterion.met(score):
@@ -48,13 +47,8 @@ def exhaustive(
                 value = trail.criterion.value(score)
                 if best is None or value > best[0] + TIE:
                     best = (value, units)
-        if next(subsets, None) is not None:  # the budget, not the size, has come to its end
-            stopped = "budget"
-            break
-    chosen = best[1] if best else ()
-    yield from trail.follow(chosen)
-    return trail.rationale(stopped)
-
-
-def _room(evaluations: int, max_evaluations: int | None) -> int:
-    return _AT_ONCE if max_evaluations is None else min(_AT_ONCE, max_evaluations - evaluations)
+        if next(subsets, None) is not None:  # the budget has come to its end, not the size
+            yield from trail.follow(best[1] if best else ())
+            return trail.rationale("budget")
+    yield from trail.follow(best[1] if best else ())
+    return trail.at_limit()

@@ -1,11 +1,11 @@
-"""Greedy search that scores a shortlist: after the first step, most units are not worth a look.
+"""Greedy search that scores a shortlist: after the first step, most units are not scored.
 
 The first step scores S ∪ k for all k, then a few of the best at once. Later steps score S ∪ k for
 
 - the units whose last known gain is largest. The *gain* of k is what it raised the target's
   log-probability by over the subset it was last tried with; the log-probability would be stale;
-- the neighbours of what was added: the rest of a word, of a name, of a phrase, which may be worth
-  nothing on its own and much together;
+- the neighbours of what was added: the rest of a word, of a name, of a phrase, which may
+  help little on its own and much together;
 - those that were not tried for longest, so that each has its turn every now and then.
 
 A search that grows scores all units again. Every few steps, units that the target is no less
@@ -22,19 +22,17 @@ A subset is only ever called sufficient on the strength of its own score.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from rationales.context import Context, Subset
 from rationales.scoring.protocol import Score
-from rationales.search.base import Search, Trail, Units, most_added
+from rationales.search.base import Asking, Search, Trail, Units
 from rationales.search.criterion import Criterion
 from rationales.search.greedy import best_candidates
 from rationales.search.prune import drop, minimal, shrink
 from rationales.ties import TIE, best_place, ranked
-
-Found = Generator[list[Subset], list[Score], tuple[Units, Score]]
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Shortlist:
     neighbours: int = 2
     oldest: int = 2
     leaps: tuple[int, ...] = (2, 3, 4, 6)
-    """So many of the first step's best units are tried at once."""
+    """How many of the first step's best units are tried at once."""
     refresh: tuple[int, ...] = (8, 16)
     """When a subset first has this many units, all others are scored."""
     patience: int = 24
@@ -68,17 +66,17 @@ def fast(
     the target's probability more.
     """
     shortlist = shortlist or Shortlist()
-    trail = Trail(context, criterion)
+    trail = Trail(context, criterion, max_size)
     met, value = trail.criterion.met, trail.criterion.value
     known = _Known(context, shortlist)
     [score] = yield from trail.ask([()])
     trail.add((), score)
     added: Units = ()
     dropped: set[Subset] = set()
-    limit, step = most_added(context, max_size), 0
-    while not met(score) and len(added) < limit:
+    step = 0
+    while not met(score) and len(added) < trail.limit:
         if len(added) >= shortlist.patience:
-            added = yield from _narrow(trail, known.order(added, limit), len(added))
+            added = yield from _narrow(trail, known.order(added, trail.limit), len(added))
             break
         step += 1
         units = known.choose(added)
@@ -90,9 +88,9 @@ def fast(
         added, score = tried[best], scores[best]
         trail.add(added, score, best_candidates(tried, scores, keep_candidates))
         if step == 1 and not met(score):
-            added, score = yield from _leap(trail, known.best(limit), added, score)
+            added, score = yield from _leap(trail, known.best(trail.limit), added, score)
         elif shortlist.drop_every and step % shortlist.drop_every == 0 and not met(score):
-            fewer, of_fewer = yield from _without_ballast(trail, added, score)
+            fewer, of_fewer = yield from _without_superfluous(trail, added, score)
             # A unit goes once: if it is added again it stays, or the search might never end.
             if not (gone := {*added} - {*fewer}) & dropped:
                 added, score, dropped = fewer, of_fewer, dropped | gone
@@ -101,11 +99,13 @@ def fast(
         added = yield from shrink(trail, added)
     if not trail.followed(added):
         yield from trail.follow(added)
-    found = trail.rationale(stopped="max-size" if limit < len(context.choices) else None)
+    found = trail.at_limit()
     return minimal(found, added) if found.sufficient else found
 
 
-def _leap(trail: Trail, leaps: Sequence[Units], added: Units, score: Score) -> Found:
+def _leap(
+    trail: Trail, leaps: Sequence[Units], added: Units, score: Score
+) -> Asking[tuple[Units, Score]]:
     """The smallest sufficient leap, or else the best one if it is better than what was."""
     met, value = trail.criterion.met, trail.criterion.value
     scores = yield from trail.ask(leaps)
@@ -117,10 +117,10 @@ def _leap(trail: Trail, leaps: Sequence[Units], added: Units, score: Score) -> F
     return pairs[best_place([value(pair[1]) for pair in pairs])]
 
 
-def _narrow(trail: Trail, order: Units, tried: int) -> Generator[list[Subset], list[Score], Units]:
+def _narrow(trail: Trail, order: Units, tried: int) -> Asking[Units]:
     """Few units that are sufficient, found from all of them; all, in text order, if none are.
 
-    ``tried`` units at the beginning of the order were tried in vain.
+    ``tried`` units at the beginning of the order are not sufficient.
     """
     sizes = [tried]
     while sizes[-1] < len(order):
@@ -137,9 +137,7 @@ def _narrow(trail: Trail, order: Units, tried: int) -> Generator[list[Subset], l
     return kept
 
 
-def _shortest(
-    trail: Trail, kept: Units, order: Units, few: int, sufficient: int
-) -> Generator[list[Subset], list[Score], int]:
+def _shortest(trail: Trail, kept: Units, order: Units, few: int, sufficient: int) -> Asking[int]:
     """How many units of the order are sufficient with what is kept, such that one fewer is not."""
     while sufficient - few > 1:
         # Three at once: a pass of few tokens costs little less than one of many.
@@ -153,7 +151,7 @@ def _shortest(
     return sufficient
 
 
-def _without_ballast(trail: Trail, added: Units, score: Score) -> Found:
+def _without_superfluous(trail: Trail, added: Units, score: Score) -> Asking[tuple[Units, Score]]:
     """The best that is left, and its score, without units that make the target no more likely."""
     value = trail.criterion.value
     fewer = yield from drop(trail, added, lambda other: value(other) >= value(score) - TIE)
@@ -161,7 +159,7 @@ def _without_ballast(trail: Trail, added: Units, score: Score) -> Found:
 
 
 class _Known:
-    """What is known of each unit: what it was worth when it was last tried, and when that was."""
+    """What is known of each unit: its gain when it was last tried, and when that was."""
 
     def __init__(self, context: Context, shortlist: Shortlist) -> None:
         self._context = context
@@ -174,7 +172,7 @@ class _Known:
     def learn(
         self, units: Sequence[Subset], values: Sequence[float], before: float, step: int
     ) -> None:
-        """Take note of what the units were worth in this step, over a subset of that value."""
+        """Record the values of the units in this step, over a subset of the value ``before``."""
         for unit, after in zip(units, values, strict=True):
             self._gains[unit] = after - before if before > -math.inf else after
             self._tried[unit] = step
@@ -190,7 +188,7 @@ class _Known:
         return (*added, *self._by_gain(left))[:limit]
 
     def choose(self, added: Units) -> list[Subset]:
-        """The units worth scoring, in text order: all of them at first, then a shortlist."""
+        """The units to be scored, in text order: all of them at first, then a shortlist."""
         left = [unit for unit in self._context.choices if unit not in added]
         if not self._gains or (self._refresh and len(added) >= self._refresh[0]):
             self._refresh = [size for size in self._refresh if size > len(added)]

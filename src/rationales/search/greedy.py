@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from rationales.context import Context
 from rationales.result import Candidate
 from rationales.scoring.protocol import Score
-from rationales.search.base import Search, Trail, Units, most_added
+from rationales.search.base import Search, Trail, Units
 from rationales.search.criterion import Criterion
 from rationales.ties import best_place, ranked
 
@@ -27,17 +27,16 @@ def greedy(
     Ties go to the lowest index. With ``keep_candidates``, each step records that many of the best
     units that were tried.
     """
-    trail = Trail(context, criterion)
+    trail = Trail(context, criterion, max_size)
     [score] = yield from trail.ask([()])
     trail.add((), score)
-    limit = most_added(context, max_size)
-    while not trail.sufficient and len(trail.added) < limit:
-        tried = [(*trail.added, unit) for unit in context.choices if unit not in trail.added]
+    while not trail.sufficient and len(trail.added) < trail.limit:
+        tried = trail.larger(trail.added)
         scores = yield from trail.ask(tried)
         values = [trail.criterion.value(score) for score in scores]
         best = best_place(values)
         trail.add(tried[best], scores[best], best_candidates(tried, scores, keep_candidates))
-    return trail.rationale(stopped="max-size" if limit < len(context.choices) else None)
+    return trail.at_limit()
 
 
 def best_candidates(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rationales.context import Context, Subset
-from rationales.search.base import Search, Trail, most_added
+from rationales.search.base import Search, Trail
 from rationales.search.criterion import Criterion
 
 _AT_ONCE = 4
@@ -20,8 +20,8 @@ def ordered(
     max_size: int | None = None,
 ) -> Search:
     """The shortest sufficient prefix of the order, after what is required."""
-    trail = Trail(context, criterion)
-    limit = min(len(order), most_added(context, max_size))
+    trail = Trail(context, criterion, max_size)
+    limit = min(len(order), trail.limit)
     for start in range(0, limit + 1, _AT_ONCE):
         prefixes = [tuple(order[:n]) for n in range(start, min(start + _AT_ONCE, limit + 1))]
         scores = yield from trail.ask(prefixes)

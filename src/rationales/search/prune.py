@@ -9,13 +9,13 @@ Greedy search cannot take back a token that later ones have made superfluous. Th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import replace
 
-from rationales.context import Context, Subset
+from rationales.context import Context
 from rationales.result import Rationale
 from rationales.scoring.protocol import Score
-from rationales.search.base import Search, Trail, Units, added_units
+from rationales.search.base import Asking, Search, Trail, Units, added_units
 from rationales.search.criterion import Criterion
 from rationales.ties import ranked
 
@@ -32,7 +32,7 @@ def prune(context: Context, found: Rationale, criterion: Criterion | None = None
     return minimal(replace(rationale, evaluations=evaluations, optimal=found.optimal), kept)
 
 
-def shrink(trail: Trail, kept: Units) -> Generator[list[Subset], list[Score], Units]:
+def shrink(trail: Trail, kept: Units) -> Asking[Units]:
     """These units, which are sufficient, without those that are not needed."""
     while fewer := (yield from drop(trail, kept, trail.criterion.met)):
         kept = fewer[-1][0]
@@ -47,7 +47,7 @@ def minimal(rationale: Rationale, kept: Units) -> Rationale:
 
 def drop(
     trail: Trail, kept: Units, still_good: Callable[[Score], bool]
-) -> Generator[list[Subset], list[Score], list[tuple[Units, Score]]]:
+) -> Asking[list[tuple[Units, Score]]]:
     """What is left, and its score, with more and more units dropped; none if no single one can be.
 
     Units that can be dropped one by one are dropped together, the least missed first; only what is

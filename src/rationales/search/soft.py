@@ -2,14 +2,14 @@
 
     minimise  λ |S| − log p(y_t | y_S)
 
-Tokens are added greedily, and the best subset on the way is returned. It need not be sufficient: if
-tokens are dear, fewer of them with a lower probability are the better bargain.
+Tokens are added greedily, and the best subset on the way is returned. It need not be sufficient:
+with a high penalty λ, fewer tokens with a lower probability cost less.
 """
 
 from __future__ import annotations
 
 from rationales.context import Context
-from rationales.search.base import Search, Trail, Units, most_added, required_size
+from rationales.search.base import Search, Trail, Units, required_size
 from rationales.search.criterion import Criterion
 from rationales.ties import TIE, best_place
 
@@ -22,7 +22,7 @@ def soft(
     max_size: int | None = None,
 ) -> Search:
     """The subset of lowest cost on the greedy path, sufficient or not."""
-    trail = Trail(context, criterion)
+    trail = Trail(context, criterion, max_size)
     fixed = required_size(context)
     [score] = yield from trail.ask([()])
     grown: Units = ()
@@ -30,10 +30,8 @@ def soft(
     lowest = penalty * fixed - score.target_logprob
     # −log p is never below 0, so a subset whose penalty alone is higher than the lowest cost so
     # far cannot win, and neither can any larger one.
-    while (
-        len(grown) < most_added(context, max_size) and penalty * (fixed + len(grown) + 1) < lowest
-    ):
-        tried = [(*grown, unit) for unit in context.choices if unit not in grown]
+    while len(grown) < trail.limit and penalty * (fixed + len(grown) + 1) < lowest:
+        tried = trail.larger(grown)
         scores = yield from trail.ask(tried)
         place = best_place([score.target_logprob for score in scores])
         grown = tried[place]

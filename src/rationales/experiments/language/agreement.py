@@ -8,23 +8,24 @@ filled templates ─► those that the model completes, with and without the dis
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
 
+from rationales.context import Context
 from rationales.experiments import methods, tables
 from rationales.experiments.finding import KEY, Task, find_rationales
-from rationales.experiments.language.smallest import find_smallest
 from rationales.experiments.language.templates import PAIRS, TEMPLATES, completed
 from rationales.experiments.methods import Compared
-from rationales.experiments.run import open_run, subject_of, without_adapter
+from rationales.experiments.run import Run, language_experiment, without_adapter
+from rationales.options import Options
 from rationales.render import figures
 from rationales.result import Explanation
-from rationales.runs import Line, Lines, Progress
+from rationales.runs import Line, Lines, Pace, Progress
 
 if TYPE_CHECKING:
     from rationales.explainer import Explainer
@@ -74,56 +75,95 @@ class Settings(methods.Settings):
     """Exhaustive search for N of the examples."""
 
 
-def run(
-    out: str | Path,
-    explainer: Explainer,
-    settings: Settings | None = None,
-    *,
-    adapter: str | None = None,
-    overwrite: bool,
-    progress: Progress,
-) -> dict[str, Any]:
-    """The results of the experiment, which are then in the folder with their tables and figures.
-
-    ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
-    """
-    settings = settings or Settings()
+@language_experiment("agreement", Settings, DATA)
+def run(run: Run, explainer: Explainer, settings: Settings, progress: Progress) -> dict[str, Any]:
+    """The results of the experiment, which are then in the folder with their tables and figures."""
     compared = settings.compared
-    subject = subject_of(explainer, DATA, adapter)
-    with open_run("agreement", out, settings, subject, overwrite=overwrite) as run:
-        chosen, filled = completed(explainer, run, settings.seed, settings.limit, progress)
-        contexts = {each.id: each.context for each in chosen}
-        models = (
-            [explainer] if explainer.adapter is None else [explainer, without_adapter(explainer)]
-        )
-        lines = run.lines(KEY)
-        tasks = [Task(model, method) for model in models for method in compared]
-        find_rationales(tasks, contexts, lines, progress)
-        size = settings.exhaustive_size
-        sample = min(settings.exhaustive_examples, len(chosen)) if size else 0
-        sampled = random.Random(settings.seed).sample(list(contexts), sample)
-        few = {name: contexts[name] for name in sampled}
-        found = run.known | {
-            "filled": filled,
-            "examples": [
-                {
-                    "example": each.id,
-                    "size": len(each.context.everything),
-                    "antecedent": each.antecedent,
-                    "distractor": sorted(each.distractor),
-                }
-                for each in chosen
-            ],
-            "optima": find_smallest(explainer, few, run, lines, size, progress),
-        }
-        results = found | {"tables": tabulate(found, lines, compared)}
-        run.finish(results, report(results))
-        progress("drawing", 0, None, "")
-        for table, name in zip(results["tables"], ("agreement", "agreement-bare"), strict=False):
-            run.draw(name, figures.bars(table, ("length", "ratio", "ante", "no_d")))
-        data = run.part("matrix", lambda: explainer.explain(PROMPT, generate=12).to_dict())
-        run.draw("matrix", figures.matrix(Explanation.from_dict(data)))
+    chosen, filled = completed(explainer, run, settings.seed, settings.limit, progress)
+    contexts = {each.id: each.context for each in chosen}
+    models = [explainer] + [without_adapter(explainer)] * (explainer.adapter is not None)
+    lines = run.lines(KEY)
+    tasks = [Task(model, method) for model in models for method in compared]
+    find_rationales(tasks, contexts, lines, progress)
+    size = settings.exhaustive_size
+    sample = min(settings.exhaustive_examples, len(chosen)) if size else 0
+    few = dict(random.Random(settings.seed).sample(list(contexts.items()), sample))
+    found = run.known | {
+        "filled": filled,
+        "examples": [
+            {
+                "example": each.id,
+                "size": len(each.context.everything),
+                "antecedent": each.antecedent,
+                "distractor": sorted(each.distractor),
+            }
+            for each in chosen
+        ],
+        "optima": find_smallest(explainer, few, run, lines, size, progress),
+    }
+    results = found | {"tables": tabulate(found, lines, compared)}
+    run.finish(results, report(results))
+    progress("drawing", 0, None, "")
+    for table, name in zip(results["tables"], ("agreement", "agreement-bare"), strict=False):
+        run.draw(name, figures.bars(table, ("length", "ratio", "ante", "no_d")))
+    data = run.part("matrix", lambda: explainer.explain(PROMPT, generate=12).to_dict())
+    run.draw("matrix", figures.matrix(Explanation.from_dict(data)))
     return results
+
+
+def find_smallest(
+    explainer: Explainer,
+    contexts: Mapping[str, Context],
+    run: Run,
+    lines: Lines,
+    largest: int,
+    progress: Progress,
+) -> dict[str, Line]:
+    """For each example the size of its smallest rationale (``optimum``) and a lower bound of it.
+
+    The bound is ``at_least``; the optimum is None if subsets of up to ``largest`` tokens do not
+    decide it. A rationale of size n that a method found (``lines``) leaves only sizes below n to be
+    searched. If these hold none, n is the smallest, even if the search could not go on to it.
+    """
+    known = run.lines(("example",), "exhaustive")
+    shortest: dict[str, int] = {}
+    for line in lines:
+        if line["adapter"] == (explainer.adapter is not None) and line["sufficient"]:
+            size = len(line["indices"])
+            shortest[line["example"]] = min(size, shortest.get(line["example"], size))
+    pace = Pace(Counter("" for name in contexts if (name,) not in known), len(contexts))
+    for name, context in contexts.items():
+        if (name,) in known:
+            continue
+        progress("exhaustive search", pace.done, pace.total, pace.note)
+        pace.begin()
+        best = shortest.get(name, len(context.everything))
+        line = {"example": name, "best_known": best} | _search(explainer, context, best, largest)
+        known.add(line | {"seconds": pace.finish("")})
+    found = {name: known[(name,)] | smallest(known[(name,)]) for name in contexts}
+    return {name: {k: line[k] for k in line if k != "seconds"} for name, line in found.items()}
+
+
+def smallest(line: Line) -> Line:
+    """The smallest size, if it is known, and a size that no rationale is below."""
+    if line["found"] is not None:
+        return {"optimum": line["found"], "at_least": line["found"]}
+    is_known = line["best_known"] <= line["searched"] + 1
+    return {"optimum": line["best_known"] if is_known else None, "at_least": line["searched"] + 1}
+
+
+def _search(explainer: Explainer, context: Context, best: int, largest: int) -> Line:
+    """The result of exhaustive search among subsets smaller than the best that is known."""
+    size = min(largest, best - 1)
+    if size < max(1, len(context.required)):
+        return {"searched": size, "found": None, "evaluations": 0}
+    options = Options(method="exhaustive", max_size=size, max_evaluations=0)
+    [(_, rationale)] = explainer.rationalize([("", context)], options)
+    return {
+        "searched": size,
+        "found": len(rationale) if rationale.sufficient else None,
+        "evaluations": rationale.evaluations,
+    }
 
 
 def measure(line: Line, example: Line, optima: Mapping[str, Line]) -> dict[str, float]:

@@ -10,10 +10,9 @@ import json
 import re
 from dataclasses import dataclass
 
-from rationales.context import Context, causal_context
 from rationales.data import data_file
 from rationales.errors import RationalesError
-from rationales.experiments.language.templates import encode
+from rationales.experiments.language.templates import Completed, encode
 from rationales.metrics import Span, tokens_in_span
 from rationales.text import Tokenizer
 
@@ -21,26 +20,14 @@ PASSAGES = "annotated_lambada.jsonl"
 
 
 @dataclass(frozen=True)
-class Annotated:
+class Annotated(Completed):
     """A passage up to its target, and its human annotation, as token indices."""
 
-    id: str
-    text: str
-    ids: tuple[int, ...]
-    """The tokens up to the target, which is the last."""
-    offsets: tuple[Span, ...]
-    """The characters of each of them; (0, 0) for a special token in front."""
     human: frozenset[int]
     before: frozenset[int]
     """The tokens of the word before the target, which is part of every annotation."""
     single_token: bool
     """Whether the target is the whole last word."""
-    pinned: int = 0
-
-    @property
-    def context(self) -> Context:
-        """What comes before the target."""
-        return causal_context(self.ids, len(self.ids) - 1, frozenset(range(self.pinned)))
 
 
 def passages(tokenizer: Tokenizer) -> list[Annotated]:
@@ -76,11 +63,9 @@ def annotate(tokenizer: Tokenizer, text: str, spans: list[Span], id: str = "") -
 
     return Annotated(
         id=id,
-        text=text,
         ids=encoded.prefix + encoded.ids[: target + 1],
-        offsets=((0, 0),) * shift + encoded.offsets[: target + 1],
+        pinned=shift,
         human=frozenset(i for span in spans for i in chosen(span)),
         before=frozenset(chosen(words[-2])),
         single_token=len(last) == 1,
-        pinned=shift,
     )

@@ -2,42 +2,44 @@
 
 templates that the model completes ─► one rationale at a time, by each way to search
 WikiText contexts of 16 … 128 tokens ─► the same, to a fixed size: how the cost grows
+
+Each search has a new scorer: nothing that another one computed is used.
 """
 
 from __future__ import annotations
 
 import math
+import random
+import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from statistics import fmean, linear_regression
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from rationales.checking import check_fields
-from rationales.context import Context
+from rationales.context import Context, causal_context
+from rationales.data import data_file
 from rationales.errors import RationalesError
-from rationales.experiments import tables
+from rationales.experiments import methods, tables
 from rationales.experiments.language.templates import PAIRS, TEMPLATES, completed
-from rationales.experiments.language.timing import (
-    KEY,
-    TEXT,
-    WAYS,
-    Timed,
-    Way,
-    contexts_of,
-    time_all,
-)
-from rationales.experiments.methods import Compared, split_names
-from rationales.experiments.run import open_run, subject_of
+from rationales.experiments.methods import Compared
+from rationales.experiments.run import Run, language_experiment
+from rationales.explainer import Explainer
+from rationales.options import Options
 from rationales.render import figures
-from rationales.runs import Line, Lines, Progress
+from rationales.runs import Line, Lines, Pace, Progress
+from rationales.text import prefix_ids, token_ids
 
 if TYPE_CHECKING:
-    from rationales.explainer import Explainer
+    from rationales.scoring.adapted import AdaptedScorer
+    from rationales.scoring.causal import CausalScorer
 
+TEXT = "wikitext2/valid.raw"
 DATA = (TEMPLATES, PAIRS, TEXT)
+KEY = ("part", "example", "way")
+_TRIES = 1000
 
 PAPER: dict[str, dict[str, float | str]] = {
     "exhaustive": {"seconds": ">60"},
@@ -56,15 +58,35 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class Way(Compared):
+    """A way to search: the options, and how the model sees a subset."""
+
+    evaluation: Literal["masked", "sparse"] = "sparse"
+    share_prefixes: bool = False
+
+
+_EXHAUSTIVE = Options(method="exhaustive", max_evaluations=0)
+WAYS = (
+    Way("masked", "masked", "greedy, full inputs with masks", Options(), evaluation="masked"),
+    Way("sparse", "sparse", "greedy, sparse inputs", Options()),
+    Way(
+        "shared", "shared", "greedy, sparse inputs, prefixes shared", Options(), share_prefixes=True
+    ),
+    Way("fast", "fast", "greedy, fast", Options(fast=True), share_prefixes=True),
+    Way("exhaustive", "exhaustive", "exhaustive", _EXHAUSTIVE, share_prefixes=True),
+)
+
+
+@dataclass(frozen=True)
+class Settings(methods.Choice):
     """The settings of a run."""
+
+    known: ClassVar[Sequence[str]] = tuple(way.name for way in WAYS)
 
     limit: Annotated[int, Ge(1)] | None = 20
     """Only N of the templates, drawn at random."""
     methods: tuple[str, ...] | None = None
     """Only these ways to search, separated by commas: of masked,sparse,shared,fast,exhaustive."""
-    seed: int = 0
-    """Seed of everything that is random."""
     exhaustive_size: Annotated[int, Ge(0)] = 4
     """Exhaustive search tries subsets of at most N tokens; 0: no exhaustive search."""
     exhaustive_examples: Annotated[int, Ge(0)] = 5
@@ -76,15 +98,6 @@ class Settings:
     size: Annotated[int, Ge(2)] = 4
     """All searches in these contexts go on to N tokens; an exhaustive one to N - 1."""
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.methods is not None:
-            object.__setattr__(self, "methods", split_names(self.methods))
-        known = [way.name for way in WAYS]
-        for name in self.methods or ():
-            if name not in known:
-                raise RationalesError(f"unknown method {name!r}: choose from {', '.join(known)}")
-
     @property
     def ways(self) -> list[Way]:
         """The ways to search that are compared."""
@@ -92,39 +105,49 @@ class Settings:
         return [way for way in wanted if self.exhaustive_size or way.name != "exhaustive"]
 
 
-def run(
-    out: str | Path,
-    explainer: Explainer,
-    settings: Settings | None = None,
-    *,
-    adapter: str | None = None,
-    overwrite: bool,
-    progress: Progress,
-) -> dict[str, Any]:
-    """The results of the experiment, which are then in the folder with their tables and figures.
+@dataclass(frozen=True)
+class Timed:
+    """One search to be timed: to a sufficient rationale, or to ``size`` tokens in any case."""
 
-    ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
-    """
+    part: Literal["templates", "growth"]
+    example: str
+    way: Way
+    context: Context
+    size: int | None = None
+    """At most this many tokens."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The key of its line."""
+        return (self.part, self.example, self.way.name)
+
+    @property
+    def options(self) -> Options:
+        """The options of the search; as contexts grow, none ends before its largest size."""
+        criterion = "none" if self.part == "growth" else "argmax"
+        return self.way.options.change(max_size=self.size, criterion=criterion)
+
+
+@language_experiment("efficiency", Settings, DATA)
+def run(run: Run, explainer: Explainer, settings: Settings, progress: Progress) -> dict[str, Any]:
+    """The results of the experiment, which are then in the folder with their tables and figures."""
     import torch
 
-    settings = settings or Settings()
-    subject = subject_of(explainer, DATA, adapter)
-    with open_run("efficiency", out, settings, subject, overwrite=overwrite) as run:
-        chosen, _ = completed(explainer, run, settings.seed, settings.limit, progress)
-        contexts = {each.id: each.context for each in chosen}
-        lines = run.lines(KEY)
-        time_all(explainer, list(_searches(explainer, contexts, settings)), lines, progress)
-        threads = run.part("threads", torch.get_num_threads)
-        results = run.known | {"threads": threads, **tabulate(lines, settings)}
-        run.finish(results, report(results))
-        curves = {
-            growth["label"]: [(point["length"], point["tokens"]) for point in growth["points"]]
-            for growth in results["growth"]
-        }
-        title = f"First {settings.size} tokens of a rationale"
-        figure = figures.lines(curves, "tokens of the context", "tokens computed", title)
-        run.draw("efficiency-growth", figure)
-        run.draw("efficiency", figures.bars(results["tables"][0], ("seconds", "tokens")))
+    chosen, _ = completed(explainer, run, settings.seed, settings.limit, progress)
+    contexts = {each.id: each.context for each in chosen}
+    lines = run.lines(KEY)
+    _time_all(explainer, list(_searches(explainer, contexts, settings)), lines, progress)
+    threads = run.part("threads", torch.get_num_threads)
+    results = run.known | {"threads": threads, **tabulate(lines, settings)}
+    run.finish(results, report(results))
+    curves = {
+        growth["label"]: [(point["length"], point["tokens"]) for point in growth["points"]]
+        for growth in results["growth"]
+    }
+    title = f"First {settings.size} tokens of a rationale"
+    figure = figures.lines(curves, "tokens of the context", "tokens computed", title)
+    run.draw("efficiency-growth", figure)
+    run.draw("efficiency", figures.bars(results["tables"][0], ("seconds", "tokens")))
     return results
 
 
@@ -139,23 +162,105 @@ def _searches(
             elif place < settings.exhaustive_examples:
                 yield Timed("templates", name, way, context, settings.exhaustive_size)
     for length in settings.lengths:
-        grown = contexts_of(explainer, length, settings.contexts, settings.seed)
-        for name, context in grown.items():
+        for name, context in _contexts_of(explainer, length, settings):
             for way in settings.ways:
                 size = settings.size - (way.name == "exhaustive")
                 yield Timed("growth", name, way, context, size)
 
 
+def _contexts_of(
+    explainer: Explainer, length: int, settings: Settings
+) -> Iterator[tuple[str, Context]]:
+    """Contexts of this many tokens with their names, from random places of a text."""
+    text = data_file(TEXT).read_text(encoding="utf-8")
+    prefix = prefix_ids(explainer.tokenizer)
+    limit = getattr(explainer.scorer, "max_positions", None)
+    if limit is not None and len(prefix) + length > limit:
+        raise RationalesError(f"the model has positions for {limit} tokens, not for {length}")
+    places, starts = random.Random(f"{settings.seed} {length}"), set[int]()
+    for _ in range(_TRIES):
+        start = places.randrange(max(1, len(text) - 12 * length))
+        piece = text[start : start + 12 * length].partition(" ")[2]
+        ids = token_ids(explainer.tokenizer, piece, specials=False)
+        if len(ids) > length and start not in starts:
+            starts.add(start)
+            ids = prefix + ids[: length + 1]
+            pinned = frozenset(range(len(prefix)))
+            yield f"{length}/{start}", causal_context(ids, len(ids) - 1, pinned)
+        if len(starts) == settings.contexts:
+            return
+    raise RationalesError(
+        f"{TEXT} is too short for {settings.contexts} contexts of {length} tokens"
+    )
+
+
+def _time_all(
+    explainer: Explainer, searches: Sequence[Timed], lines: Lines, progress: Progress
+) -> None:
+    """Time the searches that have no line yet, one after the other."""
+    missing = [each for each in searches if each.key not in lines]
+    pace = Pace(Counter(f"{each.part} {each.way.name}" for each in missing), len(searches))
+    if missing:
+        # The first passes of a process are slow: a short search that is not timed.
+        _cost(explainer, replace(missing[0], part="growth", way=WAYS[0], size=2))
+    for each in missing:
+        progress(each.way.label, pace.done, pace.total, pace.note)
+        pace.begin()
+        lines.add(dict(zip(KEY, each.key, strict=True)) | _cost(explainer, each))
+        pace.finish(f"{each.part} {each.way.name}")
+
+
+def _cost(explainer: Explainer, search: Timed) -> Line:
+    """The cost of one search, as a line."""
+    scorer = _new_scorer(explainer, search)
+    alone = Explainer(scorer, explainer.tokenizer)
+    began = time.perf_counter()
+    [(_, rationale)] = alone.rationalize([("", search.context)], search.options)
+    return {
+        "seconds": round(time.perf_counter() - began, 4),
+        "tokens": scorer.tokens,
+        "evaluations": rationale.evaluations,
+        "context": len(search.context.everything),
+        "size": len(rationale),
+        "sufficient": rationale.sufficient,
+    }
+
+
+def _new_scorer(explainer: Explainer, search: Timed) -> CausalScorer | AdaptedScorer:
+    """A scorer that has computed nothing yet, with the explainer's weights."""
+    from rationales.scoring.adapted import AdaptedScorer
+    from rationales.scoring.causal import CausalScorer
+
+    def new(old: CausalScorer) -> CausalScorer:
+        evaluation = search.way.evaluation
+        if evaluation == "sparse":
+            evaluation = old.evaluation(search.context)  # where sparse is not exact, it is not used
+        return CausalScorer(
+            old.model,
+            batch_tokens=old.batch_tokens,
+            evaluation=evaluation,
+            share_prefixes=search.way.share_prefixes,
+        )
+
+    scorer = explainer.scorer
+    if isinstance(scorer, AdaptedScorer):
+        return AdaptedScorer(new(scorer.base), new(scorer.adapted))
+    if isinstance(scorer, CausalScorer):
+        return new(scorer)
+    raise RationalesError("efficiency is measured on a model: a black box will not do")
+
+
 def measure(line: Line) -> dict[str, float]:
     """The values of one search, by column."""
     size = line["size"] if line["sufficient"] else line["context"]
-    cost = {name: float(line[name]) for name in ("seconds", "tokens", "evaluations")}
-    return cost | {"length": float(size), "sufficient": float(line["sufficient"])}
+    return {
+        column.key: float(size if column.key == "length" else line[column.key])
+        for column in COLUMNS
+    }
 
 
 def tabulate(lines: Lines, settings: Settings) -> dict[str, Any]:
     """The table of the templates, and the cost of each way as contexts grow."""
-    compared = [Compared(way.name, way.name, way.label, way.options) for way in settings.ways]
     measured: dict[str, list[dict[str, float]]] = {}
     points: dict[str, dict[int, list[Line]]] = {}
     for line in sorted(lines, key=lambda line: str(line["example"])):
@@ -163,11 +268,12 @@ def tabulate(lines: Lines, settings: Settings) -> dict[str, Any]:
             measured.setdefault(line["way"], []).append(measure(line))
         else:
             points.setdefault(line["way"], {}).setdefault(line["context"], []).append(line)
+    ways = settings.ways
     return {
-        "tables": [tables.table("Templates", COLUMNS, measured, compared, PAPER, settings.seed)],
+        "tables": [tables.table("Templates", COLUMNS, measured, ways, PAPER, settings.seed)],
         "growth": [
             {"way": way.name, "label": way.label, **growth(points[way.name])}
-            for way in settings.ways
+            for way in ways
             if way.name in points
         ],
     }
@@ -175,61 +281,48 @@ def tabulate(lines: Lines, settings: Settings) -> dict[str, Any]:
 
 def growth(by_length: Mapping[int, Sequence[Line]]) -> dict[str, Any]:
     """Mean costs by the length of the context, and the exponent with which they grow."""
+    costs = ("seconds", "tokens")
     points = [
-        {
-            "length": length,
-            "seconds": fmean(line["seconds"] for line in found),
-            "tokens": fmean(line["tokens"] for line in found),
-        }
+        {"length": length, **{cost: fmean(line[cost] for line in found) for cost in costs}}
         for length, found in sorted(by_length.items())
     ]
-    return {"points": points} | {
-        f"{what}_power": _power([(p["length"], p[what]) for p in points])
-        for what in ("seconds", "tokens")
-    }
+    return {"points": points} | {f"{cost}_power": _power(points, cost) for cost in costs}
 
 
-def _power(points: Sequence[tuple[float, float]]) -> float | None:
-    """The slope of log y over log x; None if there are not two points."""
-    logs = [(math.log(x), math.log(y)) for x, y in points if x > 0 and y > 0]
-    if len({x for x, _ in logs}) < 2:
+def _power(points: Sequence[Mapping[str, float]], cost: str) -> float | None:
+    """The slope of log cost over log length; None if there are not two points."""
+    if len(points) < 2:
         return None
-    return linear_regression([x for x, _ in logs], [y for _, y in logs]).slope
+    logs = [[math.log(point[each]) for point in points] for each in ("length", cost)]
+    return linear_regression(*logs).slope
 
 
 def report(results: Mapping[str, Any]) -> str:
     """The tables in Markdown, with notes."""
-    settings, threads = results["settings"], results["threads"]
-    model = (
-        f"{tables.adapter_words(settings)}, {threads} thread{'s' if threads > 1 else ''} of a CPU"
-    )
+    settings, threads, [table] = results["settings"], results["threads"], results["tables"]
+    more = f"{tables.adapter_words(settings)}, {threads} {'threads' if threads > 1 else 'thread'}"
+    powers = ("seconds", "tokens")
     rows = [
         [
             growth["label"],
             *(f"{p['seconds']:.2f} s, {p['tokens']:,.0f}" for p in growth["points"]),
-            *(
-                "–" if (x := growth[k]) is None else f"{x:.2f}"
-                for k in ("seconds_power", "tokens_power")
-            ),
+            *("–" if (x := growth[f"{k}_power"]) is None else f"{x:.2f}" for k in powers),
         ]
         for growth in results["growth"]
     ]
-    columns = [
-        "method",
-        *(f"{n} tokens" for n in settings["lengths"]),
-        "power, seconds",
-        "power, tokens",
-    ]
-    return f"""{tables.heading("Efficiency", results, model)}
+    lengths = [f"{length} tokens" for length in settings["lengths"]]
+    columns = ["method", *lengths, *(f"power, {cost}" for cost in powers)]
+    cells = {row["method"]: row["cells"] for row in table["rows"]}
+    return f"""{tables.heading("Efficiency", results, more)} of a CPU
 
-{tables.markdown(results["tables"][0])}
+{tables.markdown(table)}
 
-{_speedup(results["tables"][0])}
+{_speedup(cells)}
 - One rationale at a time, each with a new scorer, one evaluation of the whole context included. The
   model predicts all these targets, so a table on predicted targets only is this one.
   Tokens computed: what went through the model, over all subsets. Paper: seconds of GPT-2 Large on a
   GPU. Length: a rationale that is not sufficient counts as the whole context.
-{_exhaustive(results)}
+{_exhaustive(cells, settings["exhaustive_size"])}
 
 ### Growth with the length of the context
 
@@ -241,24 +334,21 @@ def report(results: Mapping[str, Any]) -> str:
 """
 
 
-def _exhaustive(results: Mapping[str, Any]) -> str:
+def _exhaustive(cells: Mapping[str, Any], size: int) -> str:
     """A note on the exhaustive search: how far it went, and how often it found a rationale."""
-    rows = [row for row in results["tables"][0]["rows"] if row["method"] == "exhaustive"]
-    if not rows or not rows[0]["examples"]:
+    found = cells.get("exhaustive", {}).get("sufficient")
+    if not found:
         return "- There was no exhaustive search."
-    examples = rows[0]["examples"]
-    converged = round(rows[0]["cells"]["sufficient"]["mean"] * examples)
     return (
-        f"- Exhaustive search goes to size {results['settings']['exhaustive_size']}, on {examples} "
-        f"of the examples; it finds a\n  rationale in {converged}, and for the others its cost is "
-        "a lower bound."
+        f"- Exhaustive search goes to size {size}, on {found['examples']} of the examples; it "
+        f"finds a\n  rationale in {round(found['mean'] * found['examples'])}, and for the others "
+        "its cost is a lower bound."
     )
 
 
-def _speedup(table: Mapping[str, Any]) -> str:
+def _speedup(cells: Mapping[str, Any]) -> str:
     """A note on how many times faster sparse inputs are than masked ones."""
-    cells = {row["method"]: row["cells"]["seconds"] for row in table["rows"]}
-    masked, sparse = cells.get("masked"), cells.get("sparse")
+    masked, sparse = (cells.get(way, {}).get("seconds") for way in ("masked", "sparse"))
     if not masked or not sparse:
         return "- Masked and sparse inputs were not both timed."
     ratio = masked["mean"] / sparse["mean"]

@@ -8,23 +8,15 @@ passages ─► rationales of the last word's first token, by every method
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rationales import metrics
-from rationales.experiments import methods, tables
-from rationales.experiments.finding import (
-    KEY,
-    Task,
-    example_lines,
-    find_rationales,
-    predictions,
-)
+from rationales.experiments import tables
+from rationales.experiments.finding import KEY, Task, example_lines, find_rationales, predictions
 from rationales.experiments.language.annotations import PASSAGES, Annotated, passages
-from rationales.experiments.methods import Compared
-from rationales.experiments.run import open_run, subject_of
+from rationales.experiments.methods import Compared, Settings
+from rationales.experiments.run import Run, language_experiment
 from rationales.render import figures
 from rationales.runs import Line, Lines, Progress
 from rationales.text import token_texts
@@ -58,67 +50,46 @@ COLUMNS = (
     tables.Column("sufficient", "sufficient"),
 )
 
-POPULATIONS: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
-    "all": ("All passages", lambda example: True),
-    "predicted": ("Passages that the model predicts", lambda example: bool(example["predicted"])),
-    "single": ("Last words of a single token", lambda example: bool(example["single_token"])),
-    "single-predicted": (
-        "Last words of a single token that the model predicts",
-        lambda example: bool(example["single_token"] and example["predicted"]),
-    ),
+POPULATIONS = {
+    "All passages": (),
+    "Passages that the model predicts": ("predicted",),
+    "Last words of a single token": ("single_token",),
+    "Last words of a single token that the model predicts": ("single_token", "predicted"),
 }
+"""The title of each table, and what holds for its passages."""
 
 
-@dataclass(frozen=True)
-class Settings(methods.Settings):
-    """The settings of a run."""
-
-
-def run(
-    out: str | Path,
-    explainer: Explainer,
-    settings: Settings | None = None,
-    *,
-    adapter: str | None = None,
-    overwrite: bool,
-    progress: Progress,
-) -> dict[str, Any]:
-    """The results of the experiment, which are then in the folder with their tables and figures.
-
-    ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
-    """
-    settings = settings or Settings()
+@language_experiment("lambada", Settings, DATA)
+def run(run: Run, explainer: Explainer, settings: Settings, progress: Progress) -> dict[str, Any]:
+    """The results of the experiment, which are then in the folder with their tables and figures."""
     compared = settings.compared
-    subject = subject_of(explainer, DATA, adapter)
-    with open_run("lambada", out, settings, subject, overwrite=overwrite) as run:
-        everything = passages(explainer.tokenizer)
-        chosen = random.Random(settings.seed).sample(everything, len(everything))[: settings.limit]
+    everything = passages(explainer.tokenizer)
+    chosen = random.Random(settings.seed).sample(everything, len(everything))[: settings.limit]
 
-        def about(each: Annotated) -> Line:
-            """The line of a passage: what the tables need of it, but not its text."""
-            return {
-                "items": list(each.context.everything),
-                "human": sorted(each.human),
-                "before": sorted(each.before),
-                "single_token": each.single_token,
-                "predicted": predictions(explainer, {each.id: each.context})[each.id],
-            }
+    def about(each: Annotated) -> Line:
+        """The line of a passage: what the tables need of it, but not its text."""
+        return {
+            "items": list(each.context.everything),
+            "human": sorted(each.human),
+            "before": sorted(each.before),
+            "single_token": each.single_token,
+            "predicted": predictions(explainer, {each.id: each.context})[each.id],
+        }
 
-        what = "predicting last words"
-        examples = list(example_lines(run, chosen, about, what, progress))
-        lines = run.lines(KEY)
-        tasks = [Task(explainer, method) for method in compared]
-        # A method that starts from another's rationales has no order of its own.
-        tasks += [Task(explainer, m, added=ADDED) for m in compared if m.after is None]
-        find_rationales(tasks, {each.id: each.context for each in chosen}, lines, progress)
-        found = run.known | {"examples": examples}
-        results = found | tabulate(found, lines, compared)
-        run.finish(results, report(results))
-        progress("drawing", 0, None, "")
-        run.draw("lambada", figures.bars(results["tables"][0], ("length", "iou", "f1")))
-        run.draw("lambada-first-five", figures.bars(results["first"][0], ("iou", "f1")))
-        if shown := _highlighted(explainer, chosen, examples, lines):
-            run.draw("passages", figures.passages(shown))
+    examples = list(example_lines(run, chosen, about, "predicting last words", progress))
+    lines = run.lines(KEY)
+    tasks = [Task(explainer, method) for method in compared]
+    # A method that starts from another's rationales has no order of its own.
+    tasks += [Task(explainer, m, added=ADDED) for m in compared if m.after is None]
+    find_rationales(tasks, {each.id: each.context for each in chosen}, lines, progress)
+    found = run.known | {"examples": examples}
+    results = found | tabulate(found, lines, compared)
+    run.finish(results, report(results))
+    progress("drawing", 0, None, "")
+    run.draw("lambada", figures.bars(results["tables"][0], ("length", "iou", "f1")))
+    run.draw("lambada-first-five", figures.bars(results["first"][0], ("iou", "f1")))
+    if shown := _highlighted(explainer, chosen, examples, lines):
+        run.draw("passages", figures.passages(shown))
     return results
 
 
@@ -150,17 +121,16 @@ def tabulate(
     ordered = [method for method in compared if method.after is None]
     columns = [c for c in COLUMNS if c.key not in ("length", "sufficient")]
     made: dict[str, list[dict[str, Any]]] = {"tables": [], "first": []}
-    for title, belongs in POPULATIONS.values():
-        examples = [each for each in found["examples"] if belongs(each)]
+    for title, needed in POPULATIONS.items():
+        examples = [each for each in found["examples"] if all(each[what] for what in needed)]
         values, first = (
             tables.measure_lines(lines, examples, compared, measure, adapter=adapter, added=added)
             for added in (None, ADDED)
         )
         whole = tables.table(title, COLUMNS, values, compared, PAPER, seed)
+        started = tables.table(title, columns, first, ordered, {}, seed)
         made["tables"].append(whole)
-        made["first"].append(
-            tables.like(tables.table(title, columns, first, ordered, {}, seed), whole)
-        )
+        made["first"].append(tables.like(started, whole))
     return made
 
 
@@ -211,10 +181,10 @@ def _highlighted(
     """The first four passages with their greedy rationales; predicted ones go first."""
     found: list[figures.Highlighted] = []
     pairs = zip(chosen, examples, strict=True)
-    for each, _ in sorted(pairs, key=lambda pair: not pair[1]["predicted"]):
+    for each, _ in sorted(pairs, key=lambda pair: not pair[1]["predicted"])[:4]:
         key = (each.id, explainer.adapter is not None, "greedy", None)
-        if key not in lines or len(found) == 4:
-            continue
+        if key not in lines:  # greedy is not compared
+            break
         line = lines[key]
         said = "sufficient" if line["sufficient"] else "not sufficient"
         found.append(

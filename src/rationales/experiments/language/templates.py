@@ -14,8 +14,9 @@ import json
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from rationales.context import Context, causal_context
 from rationales.data import data_file
@@ -33,30 +34,33 @@ HALVES = ("development", "held-out")
 
 
 @dataclass(frozen=True)
-class Example:
-    """A filled template: token ids, the last of which is the target, and where its parts are."""
+class Completed:
+    """The tokens of a text; the last of them is the target."""
 
     id: str
     ids: tuple[int, ...]
-    antecedent: int
-    distractor: frozenset[int]
-    without_distractor: tuple[int, ...]
-    """The ids of the text without the parenthesis."""
-    pinned: int = 0
+    pinned: int
     """How many special tokens the tokenizer put in front; every subset holds them."""
 
     @property
     def context(self) -> Context:
         """What comes before the target."""
-        return self._context(self.ids)
+        return causal_context(self.ids, len(self.ids) - 1, frozenset(range(self.pinned)))
+
+
+@dataclass(frozen=True)
+class Example(Completed):
+    """A filled template, and where its parts are."""
+
+    antecedent: int
+    distractor: frozenset[int]
+    without_distractor: tuple[int, ...]
+    """The ids of the text without the parenthesis."""
 
     @property
     def short_context(self) -> Context:
-        """The same without the distractor."""
-        return self._context(self.without_distractor)
-
-    def _context(self, ids: tuple[int, ...]) -> Context:
-        return causal_context(ids, len(ids) - 1, frozenset(range(self.pinned)))
+        """The context without the distractor."""
+        return replace(self, ids=self.without_distractor).context
 
 
 def examples(tokenizer: Tokenizer, half: str | None = None) -> list[Example]:
@@ -65,11 +69,10 @@ def examples(tokenizer: Tokenizer, half: str | None = None) -> list[Example]:
     The halves are fixed by a hash of each pair: one to look at while developing, one held out.
     """
     templates = read_templates()
-    wanted = (pair for pair in read_pairs() if pair[0] in templates)
     filled = (
-        fill(tokenizer, templates[section], first, second, id=f"{section} {first} {second}")
-        for section, first, second in wanted
-        if half is None or half_of(section, first, second) == half
+        fill(tokenizer, templates[section], *words, id=" ".join((section, *words)))
+        for section, *words in read_pairs()
+        if section in templates and half in (None, half_of(section, *words))
     )
     return [example for example in filled if example is not None]
 
@@ -108,23 +111,23 @@ def fill(
     tokenizer: Tokenizer, template: str, first: str, second: str, id: str = ""
 ) -> Example | None:
     """The template with this pair, or None if one of its words is not a single token."""
-    words = {"A": first, "B": second}
+    words = {"[A]": first, "[B]": second}
     text, places = "", {}
     for piece in re.split(r"(\[[AB]\])", template):
-        slot = piece[1:-1] if piece in ("[A]", "[B]") else ""
-        if slot:
-            places[slot] = (len(text), len(text) + len(words[slot]))
-        text += words[slot] if slot else piece
-    target = "A" if template.endswith("[A]") else "B"
+        begin, text = len(text), text + words.get(piece, piece)
+        if piece in words:
+            places[piece] = (begin, len(text))
     parenthesis = re.search(r" \(.*?\)\.", text)
-    if len(places) != 2 or not template.endswith(f"[{target}]") or parenthesis is None:
+    if len(places) != 2 or not template.endswith(("[A]", "[B]")) or parenthesis is None:
         raise RationalesError(
             "a template has [A], [B] at its end or the other way round, and a parenthesis "
             f"that is a sentence: {template!r}"
         )
     encoded = encode(tokenizer, text)
-    antecedent = tokens_in_span(text, encoded.offsets, places["B" if target == "A" else "A"])
-    if len(antecedent) != 1 or len(tokens_in_span(text, encoded.offsets, places[target])) != 1:
+    antecedent, target = (
+        tokens_in_span(text, encoded.offsets, span) for span in sorted(places.values())
+    )
+    if len(antecedent) != 1 or len(target) != 1:
         return None
     shortened = encode(tokenizer, text.replace(parenthesis.group(), ""))
     inside = tokens_in_span(text, encoded.offsets, parenthesis.span())
@@ -132,11 +135,11 @@ def fill(
     return Example(
         id=id,
         ids=encoded.prefix + encoded.ids,
+        pinned=shift,
         antecedent=antecedent[0] + shift,
         # From its first token to its last: a space in between may be a token of its own.
         distractor=frozenset(range(inside[0] + shift, inside[-1] + shift + 1)),
         without_distractor=shortened.prefix + shortened.ids,
-        pinned=shift,
     )
 
 
@@ -150,17 +153,14 @@ def completed(
     """
     everything = examples(explainer.tokenizer)
     filled = random.Random(seed).sample(everything, len(everything))
-    kept: list[Example] = []
 
     def predicts(each: Example) -> dict[str, bool]:
         return predictions(explainer, {"with": each.context, "without": each.short_context})
 
     lines = example_lines(run, filled, predicts, "predicting last words", progress)
-    for each, line in zip(filled, lines, strict=True):
-        if line["with"] and line["without"]:
-            kept.append(each)
-            if len(kept) == limit:
-                break
+    known = zip(filled, lines, strict=True)
+    predicted = (each for each, line in known if line["with"] and line["without"])
+    kept = list(islice(predicted, limit))
     if not kept:
         raise RationalesError(
             f"the model completes none of the {len(filled)} templates with and without their "
@@ -169,8 +169,7 @@ def completed(
     return kept, len(filled)
 
 
-@dataclass(frozen=True)
-class Encoded:
+class Encoded(NamedTuple):
     """A text's own ids with the characters of each, and the special ids in front of them."""
 
     prefix: tuple[int, ...]

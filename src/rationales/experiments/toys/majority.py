@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
+from annotated_types import Ge, Le, Lt
 
 from rationales.compat.rows import generator
 from rationales.compat.subsets import mixture, uniform
@@ -28,6 +29,7 @@ from rationales.experiments.toys.majority_language import (
     perplexity,
 )
 from rationales.experiments.toys.training import (
+    Count,
     ModelSettings,
     Schedule,
     Task,
@@ -50,25 +52,29 @@ PAPER_PERPLEXITY = 1.8
 class Settings(ModelSettings):
     """The settings of a run; the defaults are the paper's but for the schedules."""
 
-    heads: int = 2
-    width: int = 64
-    weight_dropout: float = 0.1
-    bits: int = 17
+    heads: Count = 2
+    width: Count = 64
+    weight_dropout: Annotated[float, Ge(0), Lt(1)] = 0.1
+    bits: Count = 17
     """Bits of a line, an odd number."""
-    train_lines: int = 50_000
+    train_lines: Count = 50_000
     """Lines to train on."""
-    heldout_lines: int = 5_000
+    heldout_lines: Count = 5_000
     """Lines for validation, and as many for the test."""
-    feed_forward: int = 256
+    feed_forward: Count = 256
     """Dimensions of the feed-forward layers."""
-    mixture: float = 0.5
+    mixture: Annotated[float, Ge(0), Le(1)] = 0.5
     """In word dropout, the share of the lines with incomplete contexts."""
-    subsets: int = 256
+    subsets: Count = 256
     """Random subsets of each size and number of ones."""
     standard: Schedule = field(default_factory=lambda: Schedule(1000, 256, 2e-3, 400))
     """The training on complete contexts."""
     word_dropout: Schedule = field(default_factory=lambda: Schedule(3000, 256, 2e-3, 400))
     """The training with word dropout."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        MajorityLanguage(self.bits)  # an error for an even number
 
 
 def run(

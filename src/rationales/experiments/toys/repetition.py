@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
+from annotated_types import Ge
 
 from rationales.compat.options import TrainOptions
 from rationales.compat.text import read_text
@@ -32,7 +33,7 @@ from rationales.experiments.toys.training import (
     trained,
     untrained_gpt2,
 )
-from rationales.models import save_model
+from rationales.models.files import save_model
 from rationales.render import figures
 from rationales.runs import PARTS, Progress
 from rationales.scoring.causal import CausalScorer
@@ -71,9 +72,9 @@ class FineTuning:
 class Settings(ModelSettings):
     """The settings of a run, but for its text."""
 
-    vocabulary: int = 4000
-    """Tokens of the vocabulary."""
-    length: int = 64
+    vocabulary: Annotated[int, Ge(257)] = 4000
+    """Tokens of the vocabulary: all bytes, the end of a text, and more."""
+    length: Annotated[int, Ge(2)] = 64
     """Positions of the model, and tokens of a row."""
     training: Schedule = field(default_factory=lambda: Schedule(1500, 64, 2e-3, 200))
     """The training on complete contexts."""

@@ -10,20 +10,26 @@ from __future__ import annotations
 import math
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
+from annotated_types import Ge, Lt
 from safetensors import safe_open
 from safetensors.torch import load_model, save_model
 
+from rationales.checking import check_fields
 from rationales.compat.inputs import MaskedPass
 from rationales.compat.rows import Rows, generator
 from rationales.compat.subsets import Distribution
-from rationales.compat.trainer import Objective, SubsetTrainer, training_arguments
+from rationales.compat.trainer import SubsetTrainer, training_arguments
+from rationales.errors import OptionError
 from rationales.runs import PARTS, Progress, RunFolder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+Count = Annotated[int, Ge(1)]
 
 
 @dataclass(frozen=True)
@@ -32,14 +38,22 @@ class ModelSettings:
 
     seed: int = 0
     """Seed of everything that is random."""
-    layers: int = 4
+    layers: Count = 4
     """Layers of the model."""
-    heads: int = 4
+    heads: Count = 4
     """Attention heads of a layer."""
-    width: int = 128
-    """Dimensions of the hidden states."""
-    weight_dropout: float = 0.0
+    width: Count = 128
+    """Dimensions of the hidden states, a multiple of the heads."""
+    weight_dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
     """Dropout after the embeddings and after each sublayer."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.width % self.heads:
+            raise OptionError(
+                "{width} must be a multiple of {heads}, not {value}",
+                value=f"{self.width} of {self.heads}",
+            )
 
 
 @dataclass(frozen=True)
@@ -108,7 +122,6 @@ def trained(
     rows = Rows(
         task.rows,
         task.seed,
-        count=schedule.steps * schedule.batch,
         draw=draw and (lambda generator: draw(1, length, masked_pass.heads, generator)[0]),
     )
 
@@ -118,9 +131,8 @@ def trained(
         note = f"loss {trainer.recent_loss:.3f} · {left // 60:.0f}:{left % 60:02.0f} left"
         progress(f"training {task.name}", done, schedule.steps, note)
 
-    objective = Objective(weight_dropout=True)  # if the model's configuration says so
     trainer = SubsetTrainer(
-        model, masked_pass, rows, arguments, schedule, objective, on_step=on_step
+        model, masked_pass, rows, arguments, schedule, weight_dropout=True, on_step=on_step
     )
     trainer.run()
     with folder.writing(f"{PARTS}/{weights.name}") as path:

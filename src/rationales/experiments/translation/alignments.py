@@ -70,8 +70,8 @@ class Settings(sentences.Settings):
     formats: ClassVar[Mapping[str, str | None]] = dict.fromkeys(FORMATS) | {"hansards": HANSARDS}
 
     format: Literal["hansards", "europarl", "rwth"] = "hansards"
-    """The format of the aligned sentences: hansards (French–English), europarl or rwth
-    (German–English), whose files are in the folder of --data."""
+    """The format of the aligned sentences: hansards (French–English), or europarl or rwth
+    (German–English, in the folder of --data)."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def rationale_words(
 ) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
     """For each target word, its source words, and those that came first, one for each sub-word.
 
-    Only words all of whose sub-words are among the targets; methods without an order of their own
+    Only words with all their sub-words among the targets; methods without an order of their own
     have no first words.
     """
     kept = {e.target: each.source_words(e.kept) for e in found.each(each, method, targets)}

@@ -14,7 +14,9 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge
 
 from rationales.bitext import decoder_start, encode_source
 from rationales.errors import RationalesError
@@ -70,7 +72,7 @@ class Settings(sentences.Settings):
     format: Literal["tatoeba", "iwslt14"] = "tatoeba"
     """Where the sentences come from: tatoeba (French, held out from training), or iwslt14 (German,
     the test.de that fairseq's script prepares, in the folder of --data)."""
-    pairs: int = CONCATENATED
+    pairs: Annotated[int, Ge(1)] = CONCATENATED
     """Pairs of sentences that are put together."""
 
 

@@ -1,13 +1,16 @@
-"""An importance per context token, and the order that follows from it.
+"""An importance per context token, the order that follows from it, and two orders without a model.
 
 A baseline adds the candidates by falling importance until the subset is sufficient. Baselines
-differ in their importances only.
+differ in their importances only. ``random`` and ``nearest-first`` are controls: they ignore the
+model, and any other order has to beat them.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from rationales.context import Context, Subset
@@ -26,6 +29,32 @@ class Ranker(Protocol):
         given alone; contexts that extend each other cost less when they follow each other.
         """
         ...
+
+
+@dataclass(frozen=True)
+class RandomOrder:
+    """A random order that repeats: it depends on the seed and the context only."""
+
+    seed: int = 0
+
+    def rank(self, contexts: Sequence[Context]) -> list[list[float]]:
+        """Uniform numbers in [0, 1), drawn from the seed, the token ids and the target."""
+        # A text seed is hashed with SHA-512: the numbers repeat across processes and Python
+        # versions, and do not depend on which other contexts were ranked before.
+        generators = [random.Random(f"{self.seed} {c.ids} {c.target_id}") for c in contexts]
+        return [
+            [generator.random() for _ in context.ids]
+            for context, generator in zip(contexts, generators, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class NearestFirst:
+    """The tokens from the target backwards."""
+
+    def rank(self, contexts: Sequence[Context]) -> list[list[float]]:
+        """The index of each token: the nearer to the target, the higher."""
+        return [[float(index) for index in range(len(context.ids))] for context in contexts]
 
 
 def order(

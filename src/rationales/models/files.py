@@ -1,16 +1,19 @@
-"""Folders of models: what a folder must hold, and how it is read and written.
+"""Folders of models and GGUF files: what they must hold, and how they are read and written.
 
 Nothing in a folder may run code: neither Python files nor, unless the user allows it, pickles.
 """
 
 from __future__ import annotations
 
+import mmap
 import re
+import struct
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 from rationales.errors import RationalesError, first_line
 
@@ -19,8 +22,9 @@ PICKLED = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin")
 TOKENIZER = re.compile(
     r"tokenizer\.json|vocab\.(json|txt)|tekken\.json|(tokenizer|spiece|sentencepiece.*)\.model"
 )
-CAUSAL = re.compile(r".*(ForCausalLM|LMHeadModel)")
-LOCAL = {"local_files_only": True, "trust_remote_code": False}
+LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+# A field of a GGUF header: key, type (a string), length, value. gguf's own reader takes seconds.
+SMOLLM = b"tokenizer.ggml.pre" + struct.pack("<IQ", 8, 6) + b"smollm"
 
 Kind = Literal["causal", "seq2seq"]
 """A causal language model, or an encoder–decoder."""
@@ -28,31 +32,61 @@ _KINDS = {"causal": "a causal language model", "seq2seq": "an encoder–decoder"
 _COMMANDS = {"causal": "explain", "seq2seq": "translate"}
 
 
-def read_folder(
-    folder: Path, name: str, dtype: str, allow_pickle: bool, kind: Kind | None
-) -> tuple[Any, Any, dict[str, Any]]:
-    """The model in a folder, its tokenizer, and what transformers reports of the weights."""
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+def read_model(
+    path: Path, name: str, dtype: str, allow_pickle: bool = False, kind: Kind | None = "causal"
+) -> tuple[Any, Any]:
+    """The model in a folder or a GGUF file, dequantised, and its tokenizer; both are checked."""
+    import transformers
+    from transformers import modeling_gguf_pytorch_utils as reader
 
-    names = file_names(folder)
-    if "config.json" in names:  # first: the kind of a model matters more than what it lacks
-        kind = check_config(folder, name, kind)
-    if missing := missing_files(names, allow_pickle):
-        raise RationalesError(f"{name} {missing}")
-    tokenizer_class: Any = AutoTokenizer
-    model_class: Any = AutoModelForSeq2SeqLM if kind == "seq2seq" else AutoModelForCausalLM
+    library: Any = transformers
+    folder, where = path, LOCAL
+    quantized: dict[str, Any] = {}
+    if path.is_file():
+        kind = check_kind(name, "causal", "GGUF", kind)
+        folder, where = path.parent, {"gguf_file": path.name}
+        quantized = {"quantization_config": library.GgufConfig(dequantize=True)}
+        dtype = "float32" if dtype == "auto" else dtype
+    else:
+        names = file_names(folder)
+        if "config.json" in names:  # first: the kind of a model matters more than what it lacks
+            kind = check_config(folder, name, kind)
+        if missing := missing_files(names, allow_pickle):
+            raise RationalesError(f"{name} {missing}")
     with reading(f"the tokenizer of {name}"):
-        tokenizer = tokenizer_class.from_pretrained(folder, **LOCAL)
-    with reading(f"the weights of {name}"):
-        model, info = model_class.from_pretrained(
+        tokenizer = library.AutoTokenizer.from_pretrained(folder, **where)
+        if path.is_file():
+            _split_digits(path, tokenizer)
+    auto = library.AutoModelForSeq2SeqLM if kind == "seq2seq" else library.AutoModelForCausalLM
+    # The reader of GGUF files has a progress bar that no setting of transformers switches off.
+    with (
+        reading(f"the weights of {name}"),
+        patch.object(reader, "tqdm", lambda tensors, **_: tensors),
+    ):
+        model, info = auto.from_pretrained(
             folder,
             dtype=dtype,
             use_safetensors=None if allow_pickle else True,
             ignore_mismatched_sizes=True,  # check_weights refuses them, in one line
             output_loading_info=True,
-            **LOCAL,
+            **where,
+            **quantized,
         )
-    return model, tokenizer, info
+    check_weights(info, name)
+    advice = "put the model's own tokenizer into the folder"
+    check_vocabulary(model, tokenizer, f"the tokenizer of {name}", advice)
+    return model, tokenizer
+
+
+def _split_digits(gguf: Path, tokenizer: Any) -> None:
+    """Make each digit a token if a GGUF file says so: transformers does not read that field."""
+    from tokenizers import pre_tokenizers as pre
+
+    with gguf.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        if view.find(SMOLLM) >= 0:
+            digits = pre.Digits(individual_digits=True)
+            rest = pre.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=True)
+            tokenizer.backend_tokenizer.pre_tokenizer = pre.Sequence([digits, rest])
 
 
 def file_names(folder: Path) -> set[str]:
@@ -98,7 +132,7 @@ def check_config(folder: Path, name: str, wanted: Kind | None) -> Kind:
             found = "seq2seq"
     elif config.model_type in (causal := auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES) and (
         # A bare model ("GPT2Model") may have tied weights that suffice: check_weights finds out.
-        stated in causal.values() or CAUSAL.fullmatch(stated) or "For" not in stated
+        stated in causal.values() or "ForCausalLM" in stated or "For" not in stated
     ):
         found = "causal"
     return check_kind(name, found, stated, wanted)
@@ -172,20 +206,16 @@ def reading(what: str) -> Iterator[None]:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """A context in which transformers and the hub show no progress bars and no warnings."""
-    from huggingface_hub import utils
+    """A context in which transformers shows no progress bars and no warnings."""
     from transformers.utils import logging
 
-    hub: Any = utils
     log: Any = logging
-    with warnings.catch_warnings(), ExitStack() as restored:
+    level = log.get_verbosity()
+    # Its own switch would turn the hub's progress bars on and off too.
+    with warnings.catch_warnings(), patch.object(log, "_tqdm_active", False):
         warnings.simplefilter("ignore")
-        for library in (log, hub.logging):
-            restored.callback(library.set_verbosity, library.get_verbosity())
-            library.set_verbosity_error()
-        if hub.are_progress_bars_disabled():
-            restored.callback(hub.disable_progress_bars)
-        if log.is_progress_bar_enabled():
-            restored.callback(log.enable_progress_bar)  # the hub's too: so it comes first
-        log.disable_progress_bar()
-        yield
+        log.set_verbosity_error()
+        try:
+            yield
+        finally:
+            log.set_verbosity(level)

@@ -1,4 +1,4 @@
-"""Lines on disk, the time left, and a runner that is killed and goes on."""
+"""Compared methods, and rationales of many examples: a run that is killed goes on."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from rationales import Explainer, Options
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.experiments.finding import KEY, Task, find_rationales
-from rationales.experiments.language.smallest import find_smallest, smallest
-from rationales.experiments.methods import LABELS, compared_methods
+from rationales.experiments.language.agreement import find_smallest, smallest
+from rationales.experiments.methods import LABELS, Settings
 from rationales.experiments.run import Run
 from rationales.runs import Lines
 
 
-def test_contestants_are_the_paper_s_and_signed_ones_come_twice():
-    found = compared_methods()
+def test_the_methods_are_the_paper_s_and_signed_ones_come_twice():
+    found = Settings().compared
     assert len(found) == len(LABELS) - 1 + 2  # greedy-fast is left out
     names = [method.name for method in found]
     assert "greedy-fast" not in names
     assert names.index("gradient-x-embedding-absolute") == names.index("gradient-x-embedding") + 1
     assert [m.options.absolute for m in found if m.row == "integrated-gradients"] == [False, True]
-    [fast] = compared_methods(["greedy-fast"])
+    [fast] = Settings(methods=("greedy-fast",)).compared
     assert fast.options == Options(fast=True)
-    for method in compared_methods(None, 3, 7):
+    for method in Settings(seed=3, ig_steps=7).compared:
         own = {"seed": 3 if method.row == "random" else None}
         own["ig_steps"] = 7 if method.row == "integrated-gradients" else None
         assert {name: getattr(method.options, name) for name in own} == own
@@ -34,11 +34,15 @@ def test_contestants_are_the_paper_s_and_signed_ones_come_twice():
 
 @pytest.mark.parametrize(
     ("names", "message"),
-    [(["none"], "unknown method 'none'"), ([], "no methods"), (["greedy-minimal"], "name greedy")],
+    [
+        (("none",), "unknown method 'none'"),
+        ((), "no methods"),
+        (("greedy-minimal",), "name greedy"),
+    ],
 )
-def test_contestants_that_will_not_do(names, message):
+def test_methods_that_cannot_be_compared(names, message):
     with pytest.raises(RationalesError, match=message):
-        compared_methods(names)
+        Settings(methods=names)
 
 
 @pytest.fixture
@@ -53,11 +57,11 @@ def contexts(tiny_explainer):
     return found
 
 
-NAMES = ["greedy", "greedy-minimal", "greedy-fast", "gradient-x-embedding", "random"]
+NAMES = ("greedy", "greedy-minimal", "greedy-fast", "gradient-x-embedding", "random")
 
 
 def tasks_of(explainer):
-    methods = compared_methods(NAMES)
+    methods = Settings(methods=NAMES).compared
     return [Task(explainer, m) for m in methods] + [
         Task(explainer, m, added=3) for m in methods if m.after is None
     ]
@@ -159,7 +163,10 @@ def test_exhaustive_search_stops_below_the_best_that_is_known(tiny_explainer, co
     run = Run(tmp_path, "experiment x")
     lines = run.lines(KEY)
     find_rationales(
-        [Task(tiny_explainer, m) for m in compared_methods(["greedy"])], few, lines, silent
+        [Task(tiny_explainer, m) for m in Settings(methods=("greedy",)).compared],
+        few,
+        lines,
+        silent,
     )
     found = find_smallest(tiny_explainer, few, run, lines, 2, silent)
     full = {
@@ -186,7 +193,7 @@ def tiny_explainer_rationale(explainer, context):
 
 def test_no_search_goes_beyond_the_largest_size(tiny_explainer, contexts, tmp_path):
     lines = Lines(tmp_path / "lines.jsonl", KEY)
-    methods = compared_methods(["greedy", "greedy-minimal", "random"], max_size=2)
+    methods = Settings(methods=("greedy", "greedy-minimal", "random"), max_size=2).compared
     find_rationales([Task(tiny_explainer, m) for m in methods], contexts, lines, silent)
     assert len(lines) == 3 * len(contexts)
     assert all(len(line["indices"]) <= 2 for line in lines)
