@@ -103,7 +103,7 @@ def rationale_table(
         *own_cells, text = cells(rationale)
         if _CHOICE not in there and (said := ", ".join(choices(rationale))):
             text = Text.assemble(text, (f"\nthe model says {said}", FAINT))
-        leading = [verdict(rationale), targets[place], sizes[place]]
+        leading: list[Text | str] = [verdict(rationale), targets[place], sizes[place]]
         leading += [Text(texts[title][place]) for title in optional]
         grid.add_row(*leading, *own_cells, text)
     return grid, room
