@@ -9,7 +9,7 @@ from rationales.arguments import check_tokenizer
 from rationales.checking import check_values
 from rationales.errors import RationalesError, given
 from rationales.explainer import Explainer
-from rationales.models.default import Progress
+from rationales.models.default import OnStage
 from rationales.models.files import Kind, check_kind, check_vocabulary
 from rationales.models.loading import LoadOptions, is_default, load_model
 from rationales.text import Tokenizer
@@ -50,7 +50,7 @@ def load(
     device: str | None = None,
     batch_tokens: int | None = None,
     allow_pickle: bool = False,
-    progress: Progress | None = None,
+    progress: OnStage | None = None,
 ) -> Explainer:
     """An explainer for a model: a name, a folder, a model you already have, or the default one.
 

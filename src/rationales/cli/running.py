@@ -134,6 +134,8 @@ def _batches(path: str, question: Question) -> Iterator[Batch]:
                 raise item
         return item
 
+    item: tuple[int, bytes] | None
+
     def batch() -> Batch:
         nonlocal item
         with suppress(queue.Empty):

@@ -26,7 +26,7 @@ from rationales.compat.text import pack, read_text
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.loading import load
-from rationales.runs import Progress
+from rationales.runs import OnProgress
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.protocol import Query, SubsetScorer
 from rationales.text import Tokenizer
@@ -65,7 +65,7 @@ def measure_model(
     adapter: str | Literal[False] | None = None,
     options: MeasureOptions | None = None,
     *,
-    progress: Progress = lambda *_: None,
+    progress: OnProgress = lambda *_: None,
 ) -> list[Measurement]:
     """The measurement of a model, and a second one of it with its adapter, if it has one.
 

@@ -37,7 +37,7 @@ from rationales.errors import RationalesError
 from rationales.models.default import DEFAULT_MODEL
 from rationales.models.identity import fingerprints
 from rationales.models.loading import LoadedModel, check_bfloat16, is_default, load_model
-from rationales.runs import Progress, RunFolder, versions
+from rationales.runs import OnProgress, RunFolder, versions
 from rationales.text import prefix_ids
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class TrainingInterrupted(KeyboardInterrupt):
         self.step = step
 
 
-def train(options: TrainOptions, *, progress: Progress | None = None) -> TrainResult:
+def train(options: TrainOptions, *, progress: OnProgress | None = None) -> TrainResult:
     """The finished run of these options: begun, resumed, or found as it was finished before."""
     run = RunFolder(options.out, "compat train")
     arguments = training_arguments(
@@ -162,7 +162,7 @@ def _rows(
     files: list[TextFile],
     options: TrainOptions,
     run: RunFolder,
-    tell: Progress,
+    tell: OnProgress,
 ) -> Rows:
     """The rows of the files and, if asked for, of the model's own text, with their subsets."""
     model, tokenizer, length = loaded.model, loaded.tokenizer, options.length
@@ -209,7 +209,7 @@ def _trainer(
     rows: Rows,
     options: TrainOptions,
     arguments: TrainingArguments,
-    tell: Progress,
+    tell: OnProgress,
 ) -> SubsetTrainer:
     """What trains the model of a run."""
 

@@ -15,7 +15,7 @@ from rationales.errors import RationalesError
 from rationales.experiments.methods import Compared
 from rationales.options import Options
 from rationales.result import Rationale
-from rationales.runs import Line, Lines, Pace, Progress, RunFolder
+from rationales.runs import Line, Lines, OnProgress, Pace, RunFolder
 from rationales.search.base import required_size
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def find_rationales(
     tasks: Sequence[Task],
     contexts: Mapping[str, Context],
     lines: Lines,
-    progress: Progress,
+    progress: OnProgress,
     at_once: int = AT_ONCE,
 ) -> None:
     """Find the rationales that have no line yet, and write their lines."""
@@ -126,7 +126,7 @@ def example_lines(
     examples: Sequence[Any],
     compute: Callable[[Any], Line],
     what: str,
-    progress: Progress,
+    progress: OnProgress,
 ) -> Iterator[Line]:
     """The line of each example, which has an ``id``, in ``parts/examples.jsonl``, computed once."""
     known = run.lines(("example",), "examples")

@@ -20,7 +20,7 @@ from rationales import metrics
 from rationales.data import data_file, sha256
 from rationales.errors import RationalesError
 from rationales.render import figures
-from rationales.runs import Progress, RunFolder
+from rationales.runs import OnProgress, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,7 +67,7 @@ def open_run(
     run = Run(out, f"experiment {name}")
     identity = asdict(settings) | dict(subject or {})
     run.known = {"experiment": name, "settings": identity}
-    names = {key: identity[key] for key in ("model", "adapter") if key in identity}
+    names: dict[str, str | None] = {n: identity[n] for n in ("model", "adapter") if n in identity}
     compared = {key: value for key, value in identity.items() if key not in names}
     with run.opened(compared, overwrite, names):
         yield run
@@ -129,7 +129,7 @@ def language_experiment(
             *,
             adapter: str | None = None,
             overwrite: bool,
-            progress: Progress,
+            progress: OnProgress,
         ) -> Results:
             settings = made() if settings is None else settings
             subject = subject_of(explainer, data, adapter)

@@ -27,7 +27,7 @@ from rationales.data import sha256
 from rationales.errors import RationalesError, first_line
 from rationales.models.files import read_model, save_model
 
-Progress = Callable[[str, float], None]
+OnStage = Callable[[str, float], None]
 """Called with the stage (a word) and the fraction of the whole that is done (0 … 1, rising)."""
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
@@ -45,7 +45,7 @@ ABSENT = "the default model is not here yet: run `rationales model get`"
 
 
 def get(
-    file: Path | None = None, progress: Progress | None = None, *, download: bool = True
+    file: Path | None = None, progress: OnStage | None = None, *, download: bool = True
 ) -> Path:
     """The folder of the converted default model, fetched and converted if it is not here yet.
 
@@ -54,7 +54,7 @@ def get(
     """
     if file is None and (folder := find()) is not None:
         return folder
-    report: Progress = progress or (lambda stage, fraction: None)
+    report: OnStage = progress or (lambda stage, fraction: None)
     source = installed_gguf() if file is None else file.expanduser()
     if source is None:
         if not download:
@@ -113,7 +113,7 @@ def model_folder() -> Path:
     return cache / "models" / f"{DEFAULT_MODEL}-{SHA256[:8]}-v{CONVERTER}"
 
 
-def _convert_once(source: Path, folder: Path, report: Progress) -> None:
+def _convert_once(source: Path, folder: Path, report: OnStage) -> None:
     """Put the converted model and its manifest at ``folder``, completely or not at all.
 
     One process at a time converts; the others wait, and then find the folder.
@@ -147,7 +147,7 @@ def _convert_once(source: Path, folder: Path, report: Progress) -> None:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def convert(gguf: Path, into: Path, report: Progress) -> None:
+def convert(gguf: Path, into: Path, report: OnStage) -> None:
     """Write the model and the tokenizer of a GGUF file to a folder, in float32."""
     report("dequantise", 0.1)
     model, tokenizer = read_model(gguf, gguf.name, "float32")

@@ -24,7 +24,7 @@ from annotated_types import Ge, Predicate
 from rationales.checking import Expected, check_values
 from rationales.errors import OptionError, RationalesError
 from rationales.models import default
-from rationales.models.default import Progress
+from rationales.models.default import OnStage
 from rationales.models.files import Kind, read_model, reading
 from rationales.models.hub import from_hub, snapshot
 
@@ -51,7 +51,7 @@ class LoadOptions(TypedDict, total=False):
     ]
     batch_tokens: Annotated[int, Ge(1)] | None
     allow_pickle: bool
-    progress: Progress | None
+    progress: OnStage | None
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def load_model(
     device: str | None = None,
     allow_pickle: bool = False,
     revision: str | None = None,
-    progress: Progress | None = None,
+    progress: OnStage | None = None,
 ) -> LoadedModel:
     """The model and the tokenizer of that name; the default model of the kind without a name.
 

@@ -8,15 +8,15 @@ Experiments and training keep their state here. Whatever has its name on disk is
 """
 
 from rationales.runs.folder import PARTS, RUN, RunFolder, versions
-from rationales.runs.lines import Line, Lines, Pace, Progress, seconds_in
+from rationales.runs.lines import Line, Lines, OnProgress, Pace, seconds_in
 
 __all__ = [
     "PARTS",
     "RUN",
     "Line",
     "Lines",
+    "OnProgress",
     "Pace",
-    "Progress",
     "RunFolder",
     "seconds_in",
     "versions",

@@ -17,7 +17,7 @@ from typing import Any
 
 from rationales.errors import RationalesError
 
-Progress = Callable[[str, float, float | None, str], None]
+OnProgress = Callable[[str, float, float | None, str], None]
 """Called with what is being done, how much of it is done, of how much, and a short note."""
 
 Line = dict[str, Any]

@@ -25,7 +25,7 @@ from rationales.experiments.run import Run, language_experiment, without_adapter
 from rationales.options import Options
 from rationales.render import figures
 from rationales.result import Explanation
-from rationales.runs import Line, Lines, Pace, Progress
+from rationales.runs import Line, Lines, OnProgress, Pace
 
 if TYPE_CHECKING:
     from rationales.explainer import Explainer
@@ -76,7 +76,7 @@ class Settings(methods.Settings):
 
 
 @language_experiment("agreement", Settings, DATA)
-def run(run: Run, explainer: Explainer, settings: Settings, progress: Progress) -> dict[str, Any]:
+def run(run: Run, explainer: Explainer, settings: Settings, progress: OnProgress) -> dict[str, Any]:
     """The results of the experiment, which are then in the folder with their tables and figures."""
     compared = settings.compared
     chosen, filled = completed(explainer, run, settings.seed, settings.limit, progress)
@@ -117,7 +117,7 @@ def find_smallest(
     run: Run,
     lines: Lines,
     largest: int,
-    progress: Progress,
+    progress: OnProgress,
 ) -> dict[str, Line]:
     """For each example the size of its smallest rationale (``optimum``) and a lower bound of it.
 

@@ -29,7 +29,7 @@ from rationales.experiments.run import Run, language_experiment
 from rationales.explainer import Explainer
 from rationales.options import Options
 from rationales.render import figures
-from rationales.runs import Line, Lines, Pace, Progress
+from rationales.runs import Line, Lines, OnProgress, Pace
 from rationales.text import prefix_ids, token_ids
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Timed:
 
 
 @language_experiment("efficiency", Settings, DATA)
-def run(run: Run, explainer: Explainer, settings: Settings, progress: Progress) -> dict[str, Any]:
+def run(run: Run, explainer: Explainer, settings: Settings, progress: OnProgress) -> dict[str, Any]:
     """The results of the experiment, which are then in the folder with their tables and figures."""
     import torch
 
@@ -184,9 +184,9 @@ def _contexts_of(
         ids = token_ids(explainer.tokenizer, piece, specials=False)
         if len(ids) > length and start not in starts:
             starts.add(start)
-            ids = prefix + ids[: length + 1]
+            whole = (*prefix, *ids[: length + 1])
             pinned = frozenset(range(len(prefix)))
-            yield f"{length}/{start}", causal_context(ids, len(ids) - 1, pinned)
+            yield f"{length}/{start}", causal_context(whole, len(whole) - 1, pinned)
         if len(starts) == settings.contexts:
             return
     raise RationalesError(
@@ -195,7 +195,7 @@ def _contexts_of(
 
 
 def _time_all(
-    explainer: Explainer, searches: Sequence[Timed], lines: Lines, progress: Progress
+    explainer: Explainer, searches: Sequence[Timed], lines: Lines, progress: OnProgress
 ) -> None:
     """Time the searches that have no line yet, one after the other."""
     missing = [each for each in searches if each.key not in lines]

@@ -18,7 +18,7 @@ from rationales.experiments.language.annotations import PASSAGES, Annotated, pas
 from rationales.experiments.methods import Compared, Settings
 from rationales.experiments.run import Run, language_experiment
 from rationales.render import figures
-from rationales.runs import Line, Lines, Progress
+from rationales.runs import Line, Lines, OnProgress
 from rationales.text import token_texts
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ POPULATIONS = {
 
 
 @language_experiment("lambada", Settings, DATA)
-def run(run: Run, explainer: Explainer, settings: Settings, progress: Progress) -> dict[str, Any]:
+def run(run: Run, explainer: Explainer, settings: Settings, progress: OnProgress) -> dict[str, Any]:
     """The results of the experiment, which are then in the folder with their tables and figures."""
     compared = settings.compared
     everything = passages(explainer.tokenizer)

@@ -23,7 +23,7 @@ from rationales.data import data_file
 from rationales.errors import RationalesError
 from rationales.experiments.finding import example_lines, predictions
 from rationales.metrics import tokens_in_span
-from rationales.runs import Progress, RunFolder
+from rationales.runs import OnProgress, RunFolder
 from rationales.text import Tokenizer, prefix_ids
 
 if TYPE_CHECKING:
@@ -70,9 +70,9 @@ def examples(tokenizer: Tokenizer, half: str | None = None) -> list[Example]:
     """
     templates = read_templates()
     filled = (
-        fill(tokenizer, templates[section], *words, id=" ".join((section, *words)))
-        for section, *words in read_pairs()
-        if section in templates and half in (None, half_of(section, *words))
+        fill(tokenizer, templates[section], first, second, id=f"{section} {first} {second}")
+        for section, first, second in read_pairs()
+        if section in templates and half in (None, half_of(section, first, second))
     )
     return [example for example in filled if example is not None]
 
@@ -144,7 +144,7 @@ def fill(
 
 
 def completed(
-    explainer: Explainer, run: RunFolder, seed: int, limit: int | None, progress: Progress
+    explainer: Explainer, run: RunFolder, seed: int, limit: int | None, progress: OnProgress
 ) -> tuple[list[Example], int]:
     """The examples that the model completes, at most ``limit``, and how many there are in all.
 

@@ -37,7 +37,7 @@ from rationales.experiments.toys.training import (
     untrained_gpt2,
 )
 from rationales.render import figures
-from rationales.runs import Progress
+from rationales.runs import OnProgress
 from rationales.scoring.causal import CausalScorer
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Settings(ModelSettings):
 
 
 def run(
-    out: str | Path, settings: Settings | None = None, *, overwrite: bool, progress: Progress
+    out: str | Path, settings: Settings | None = None, *, overwrite: bool, progress: OnProgress
 ) -> dict[str, Any]:
     """The results of the experiment, which are then in the folder with their table and figure."""
     settings = settings or Settings()
@@ -95,7 +95,7 @@ def run(
     return results
 
 
-def _of_model(name: str, settings: Settings, folder: Run, progress: Progress) -> dict[str, Any]:
+def _of_model(name: str, settings: Settings, folder: Run, progress: OnProgress) -> dict[str, Any]:
     """One model: trained, then measured on held-out lines and on random subsets."""
     language = MajorityLanguage(settings.bits)
     train, _, test = (
@@ -132,7 +132,7 @@ def _build(settings: Settings) -> PreTrainedModel:
 
 
 def measure(
-    model: PreTrainedModel, language: MajorityLanguage, settings: Settings, progress: Progress
+    model: PreTrainedModel, language: MajorityLanguage, settings: Settings, progress: OnProgress
 ) -> dict[str, Any]:
     """f(1 | S) for random subsets of every size, beside the exact and the model's own marginal.
 

@@ -35,7 +35,7 @@ from rationales.experiments.toys.training import (
 )
 from rationales.models.files import save_model
 from rationales.render import figures
-from rationales.runs import PARTS, Progress
+from rationales.runs import PARTS, OnProgress
 from rationales.scoring.causal import CausalScorer
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def run(
     settings: Settings | None = None,
     *,
     overwrite: bool,
-    progress: Progress,
+    progress: OnProgress,
 ) -> dict[str, Any]:
     """The results of the experiment, which are then in the folder with their table and figure.
 
@@ -154,7 +154,7 @@ def _models(
     tokenizer: PreTrainedTokenizerFast,
     settings: Settings,
     folder: Run,
-    progress: Progress,
+    progress: OnProgress,
 ) -> dict[str, tuple[PreTrainedModel, float]]:
     """The model before and after fine-tuning, each with the seconds of its training."""
     from transformers import GPT2LMHeadModel

@@ -23,7 +23,7 @@ from rationales.compat.rows import Rows, generator
 from rationales.compat.subsets import Distribution
 from rationales.compat.trainer import SubsetTrainer, training_arguments
 from rationales.errors import OptionError
-from rationales.runs import PARTS, Progress, RunFolder
+from rationales.runs import PARTS, OnProgress, RunFolder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -98,7 +98,7 @@ def trained(
     task: Task,
     schedule: Schedule,
     folder: RunFolder,
-    progress: Progress,
+    progress: OnProgress,
 ) -> float:
     """The seconds that the training took; the model is then trained, now or in an earlier run."""
     weights = folder.parts / f"{task.name}.safetensors"

@@ -32,7 +32,7 @@ from rationales.experiments.translation.detokenization import Detokenized, Langu
 from rationales.experiments.translation.sentences import Rationales, Sentence
 from rationales.metrics import Total, alignment_errors, tokens_in_span
 from rationales.render import figures
-from rationales.runs import Progress
+from rationales.runs import OnProgress
 from rationales.translator import Translator
 
 DATA = (HANSARDS, HANSARDS_GOLD)
@@ -101,7 +101,7 @@ def run(
     folder: str | Path | None = None,
     paper_aer: bool = False,
     overwrite: bool,
-    progress: Progress,
+    progress: OnProgress,
 ) -> dict[str, Any]:
     """The results of the experiment, which are then in the folder with their tables and figures.
 

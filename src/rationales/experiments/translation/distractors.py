@@ -30,7 +30,7 @@ from rationales.experiments.translation.pairs import PAIRS, held_out
 from rationales.experiments.translation.sentences import Rationales
 from rationales.metrics import Seam, Total, crossovers
 from rationales.options import Options
-from rationales.runs import Progress
+from rationales.runs import OnProgress
 from rationales.translator import Translator
 
 DATA = (PAIRS,)
@@ -90,7 +90,7 @@ def run(
     *,
     folder: str | Path | None = None,
     overwrite: bool,
-    progress: Progress,
+    progress: OnProgress,
 ) -> dict[str, Any]:
     """The results of the experiment, which are then in the folder with their tables and figures.
 
@@ -113,7 +113,7 @@ def run(
 
 
 def concatenate(
-    translator: Translator, texts: Sequence[str], settings: Settings, run: Run, progress: Progress
+    translator: Translator, texts: Sequence[str], settings: Settings, run: Run, progress: OnProgress
 ) -> list[Concatenated]:
     """Sentences with the model's translations, two and two at random."""
     distinct = list(dict.fromkeys(texts))

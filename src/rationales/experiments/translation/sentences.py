@@ -32,7 +32,7 @@ from rationales.experiments.run import Run
 from rationales.metrics import Total
 from rationales.options import Options
 from rationales.render import figures
-from rationales.runs import Line, Lines, Progress
+from rationales.runs import Line, Lines, OnProgress
 from rationales.translator import Translator
 
 AT_ONCE = 256
@@ -201,7 +201,7 @@ def find_all(
     translator: Translator,
     sentences: Sequence[S],
     methods: Sequence[Compared],
-    progress: Progress,
+    progress: OnProgress,
     *,
     first_source: bool = False,
 ) -> Rationales[S]:
@@ -230,7 +230,7 @@ def finish(
     more: Mapping[str, Any],
     report: Callable[[Mapping[str, Any]], str],
     columns: Sequence[str],
-    progress: Progress,
+    progress: OnProgress,
 ) -> dict[str, Any]:
     """The results, now in the folder with their report and a figure of each of the first tables.
 
