@@ -354,7 +354,7 @@ def test_efficiency_times_every_way_and_keeps_what_it_timed(
 def test_committed_lines_give_the_committed_tables(experiment, tmp_path):
     folder = Path(__file__).parent.parent / "docs/results" / experiment.__name__.split(".")[-1]
     found = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    path = shutil.copy(folder / "parts/lines.jsonl", tmp_path)
+    path = Path(shutil.copy(folder / "parts/lines.jsonl", tmp_path))
     names = {field.name for field in fields(experiment.Settings)}
     given = {n: tuple(v) if isinstance(v, list) else v for n, v in found["settings"].items()}
     settings = experiment.Settings(**{name: given[name] for name in names})
