@@ -83,7 +83,7 @@ def main() -> None:
         else:
             show(message, category, *where)
 
-    warnings.showwarning = show_warning  # type: ignore[assignment]  # it passes on what it is given
+    warnings.showwarning = show_warning  # type: ignore[assignment]  # *where is the rest
     sys.exit(run(sys.argv[1:]))
 
 

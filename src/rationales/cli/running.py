@@ -114,6 +114,7 @@ def _batches(path: str, question: Question) -> Iterator[Batch]:
     with told(f"read {path}"):
         file = _open(path, "rb")
     ahead: queue.Queue[tuple[int, bytes] | OSError | None] = queue.Queue(_AHEAD)
+    item: tuple[int, bytes] | None
 
     def read_ahead() -> None:
         try:
