@@ -103,7 +103,7 @@ class SubsetTrainer(Trainer):
                 return
         try:
             with quietly():
-                self.train(resume_from_checkpoint=checkpoint and str(checkpoint))
+                self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
                 self.model.train(False)
         except KeyboardInterrupt:
             if self.is_between_steps:  # the weights are those of the last step
