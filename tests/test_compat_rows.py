@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from scipy import stats
 
 from rationales.compat.rows import Rows, sample_rows
 from rationales.compat.subsets import mixture, uniform
-from rationales.compat.text import detokenise, pack, read_text
+from rationales.compat.text import detokenise, is_tokenised, pack, read_text
 from rationales.errors import RationalesError
 from rationales.text import prefix_ids
 
@@ -29,6 +28,7 @@ def test_the_spacing_of_wikitext_is_undone():
  = = Gameplay = =
  Pat O 'Connor 's film didn 't cost $ 5 : " I ' ve ' had ' it " , he said at 10 : 30 !
 """
+    assert is_tokenised(tokenised)
     assert detokenise(tokenised).split("\n") == [
         "A tactical role-playing game (Japanese: 戦場, lit. Field) sold 1,250.5 copies.",
         'It follows the "Nameless", and "Calamaty Raven"; the players\' choice, isn\'t it?',
@@ -71,8 +71,8 @@ def test_rows_begin_where_paragraphs_or_sentences_begin(tiny_tokenizer_with_bos)
         part = tokenizer.decode(row[1:])
         assert part in text
         starts.append(int(part.removeprefix("Number ").split()[0]))
+    assert {0, 10, 20, 30, 40, 50} <= set(starts)
     assert starts == sorted(set(starts))  # none twice, in order
-    assert max(b - a for a, b in pairwise([*starts, 60])) <= 5  # and none far from the one before
 
 
 def test_text_without_sentences_is_cut_between_words_or_anywhere(tiny_tokenizer):
@@ -84,7 +84,7 @@ def test_text_without_sentences_is_cut_between_words_or_anywhere(tiny_tokenizer)
 
 
 def test_hard_wrapped_paragraphs_are_told_by_blank_lines(tiny_tokenizer):
-    text = "\n\n".join(f"Chapter {n} of the law\nwent on and on\nand on" for n in range(30))
+    text = "\n\n".join(f"Chapter {n} of the law\nwent on and on\nand on." for n in range(30))
     rows = pack(text, tiny_tokenizer, 40)
     assert all(tiny_tokenizer.decode(row).startswith("Chapter") for row in rows)
 

@@ -42,7 +42,6 @@ def make_student(
     model: PreTrainedModel, masked_pass: MaskedPass, options: TrainOptions
 ) -> tuple[Any, Teacher | None]:
     """The module that is trained, of which the model becomes a part, and its teacher, if any."""
-    teacher: Teacher | None
     if options.method == "lora":
         module = _with_adapter(model, options)
 

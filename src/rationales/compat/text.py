@@ -1,7 +1,7 @@
 """Text files → rows of tokens that begin like real inputs begin.
 
-A row is as many tokens as fit, from the start of a paragraph or a sentence on, and after the
-special tokens that the tokenizer puts before a text.
+A row is as many tokens as fit, from the start of a paragraph if there is one near, else from the
+start of a sentence, and after the special tokens that the tokenizer puts before a text.
 
 WikiText's corpora are split into words: punctuation stands alone, and ``@`` marks what was inside a
 word. That spacing is undone: ``role @-@ playing , `` becomes ``role-playing,``. A model that is
@@ -11,43 +11,36 @@ trained on such text would learn the spacing first.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
-import textwrap
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain
 from pathlib import Path
 
 import torch
 
-from rationales.errors import RationalesError
+from rationales.errors import RationalesError, cannot
 from rationales.text import Tokenizer, prefix_ids
 
-_SENTENCE_END = r"""(?<=[.!?…])["'”’)\]]*\s+(?=\S)|(?<=[。！？])"""
+_SENTENCE_END = re.compile(r"""(?<=[.!?…])["'”’)\]]*\s+(?=\S)|(?<=[。！？])""")
 _TOKENIZER_BATCH = 4096
 
+# The spacing of WikiText.
 _MARK = re.compile(r" @([-,.])@(?: |$)")
 _HEADING = re.compile(r"\s*= .* =\s*")
+_PAIRED = re.compile(r"""(?<![^\s("'\[])(["'])(?!\S)""")
+_SUFFIX = re.compile(r" (n't|'(?:s|S|re|ve|ll|d|m|t|n)\b)|(?<=\b[A-Z]) ('(?=\w))")  # and O'Neill
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (_MARK, r"\1"),
-    (re.compile(r" (n't|'(?:s|S|re|ve|ll|d|m|t|n)\b)"), r"\1"),
-    (re.compile(r"(?<=\b[A-Z]) '(?=\w)"), "'"),  # O'Neill
-    (re.compile(r"(?<=s) '(?!\S)"), "'"),  # the players' choice, or the end of a quotation
-    # Quotes that stand alone take turns: the first opens, the second closes.
-    (re.compile(r'(?<![^\s("\'\[])" ([^"]*?) ?"(?!\S)'), r'"\1"'),
-    (re.compile(r"(?<![^\s(\"'\[])' (.*?) '(?![^\s\"])"), r"'\1'"),
-    (re.compile(r'(?<=[.!?]) "$'), '"'),  # of a quotation that began in another line
-    (re.compile(r"""(?<!\S)(["']) (?=\S)"""), r"\1"),
     (re.compile(r"([(\[{]) +"), r"\1"),
     (re.compile(r" +([)\]}])"), r"\1"),
     (re.compile(r" +([,.;:!?%…])(?=[\s)\]}\"',.;:!?]|$)"), r"\1"),
     (re.compile(r"(?<=\d): (?=\d\d(?!\d))"), ":"),  # the time, 10:30
     (re.compile(r"([$£€¥]) (?=\d)"), r"\1"),
     (re.compile(r" ([/°]) ?(?=\S)"), r"\1"),
+    (re.compile(r'(?<=[.!?]) "$'), '"'),  # of a quotation that began in another line
     (re.compile(r" {2,}"), " "),
 )
-"""The spacing of WikiText, and what it stands for; one after the other."""
 
 
 @dataclass(frozen=True)
@@ -59,22 +52,26 @@ class TextFile:
     text: str
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """A sentence, or a part of one that is very long, with the white space after it."""
+
+    text: str
+    starts_paragraph: bool
+
+
 def read_text(path: str | Path) -> TextFile:
     """A UTF-8 file; the spacing of WikiText, if that is what it looks like, made normal."""
     try:
         data = Path(path).read_bytes()
         text = data.decode("utf-8-sig")
-    except OSError as error:
-        raise RationalesError(f"cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise RationalesError(
-            f"cannot read {path}: it is not UTF-8 text ({error.reason})"
-        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise cannot("read", path, error) from error
     text = text.replace("\r\n", "\n")
     return TextFile(
         name=Path(path).name,
         sha256=hashlib.sha256(data).hexdigest(),
-        text=detokenise(text) if _MARK.search(text) else text,
+        text=detokenise(text) if is_tokenised(text) else text,
     )
 
 
@@ -84,49 +81,76 @@ def pack(text: str, tokenizer: Tokenizer, length: int) -> torch.Tensor:
     room = length - len(prefix)
     if room < 1:
         raise RationalesError(f"--length {length} leaves no room beside the tokenizer's own tokens")
-    pieces = _sentences(text)
-    pieces = [  # so that a long one has several starts
-        part
-        for piece, count in zip(pieces, _counts(tokenizer, pieces), strict=True)
-        for part in ([piece] if count <= room else _parts(piece, len(piece) * room // count))
-    ]
-    ends = list(accumulate(_counts(tokenizer, pieces)))
-    texts, start = [], 0
-    while start < len(pieces):
-        before = ends[start - 1] if start else 0
-        # Tokens are counted piece by piece; tokenised together, there may be a few less.
-        end = bisect_left(ends, before + room + room // 8 + 8) + 1
-        texts.append("".join(pieces[start:end]).lstrip())
-        # A piece that was cut short begins the next row.
-        start = max(start + 1, bisect_right(ends, before + room))
+    pieces = list(_pieces(text))
+    counts = _counts(tokenizer, pieces)
+    if max(counts, default=0) > room:
+        parts = (_shorten(p, count / room) for p, count in zip(pieces, counts, strict=True))
+        pieces = list(chain.from_iterable(parts))
+        counts = _counts(tokenizer, pieces)
+    spans = _spans(counts, [piece.starts_paragraph for piece in pieces], room)
+    texts = ["".join(p.text for p in pieces[start:end]).lstrip() for start, end in spans]
     rows = [[*prefix, *ids[:room]] for ids in _tokenise(tokenizer, texts) if len(ids) >= room]
     return torch.tensor(rows, dtype=torch.int32).reshape(-1, length)
 
 
-def _sentences(text: str) -> list[str]:
-    """The sentences of a text, each with the white space after it."""
-    text = text.strip()
+def _spans(
+    counts: Sequence[int], starts_paragraph: Sequence[bool], room: int
+) -> Iterator[tuple[int, int]]:
+    """For each row, the first of its pieces and the end of those that are sure to fill it."""
+    before = [0, *accumulate(counts)]
+    starts = [place for place, is_start in enumerate(starts_paragraph) if is_start]
+    following = iter([*starts, len(counts)])
+    paragraph, start = next(following), 0
+    while start < len(counts):
+        end = cut = start
+        # Tokens are counted piece by piece; tokenised together, there may be a few less.
+        while end < len(counts) and before[end] - before[start] < room + room // 8 + 8:
+            end += 1
+        while cut < len(counts) and before[cut + 1] - before[start] <= room:
+            cut += 1
+        yield start, end
+        start = max(cut, start + 1)  # the piece that was cut short begins the next row …
+        while paragraph < start:
+            paragraph = next(following)
+        if before[paragraph] - before[start] < room // 2:
+            start = paragraph  # … unless a paragraph begins soon
+
+
+def _pieces(text: str) -> Iterator[_Piece]:
+    """The sentences of a text, in order; joined, they are the text without its blank ends."""
     # Blank lines separate paragraphs that have line breaks of their own; without any, lines do.
-    paragraph_end = r"\n[ \t]*\n\s*" if re.search(r"\n[ \t]*\n", text) else r"\n\s*"
-    ends = [match.end() for match in re.finditer(f"{paragraph_end}|{_SENTENCE_END}", text)]
-    pieces = (text[start:end] for start, end in pairwise([0, *ends, len(text)]))
-    return [piece for piece in pieces if piece]
+    blank = re.search(r"\n[ \t]*\n", text.strip())
+    paragraph_end = re.compile(r"\n[ \t]*\n\s*" if blank else r"\n\s*")
+    for paragraph in _split(text.strip(), paragraph_end):
+        for number, sentence in enumerate(_split(paragraph, _SENTENCE_END)):
+            yield _Piece(sentence, starts_paragraph=number == 0)
 
 
-def _parts(text: str, width: int) -> list[str]:
-    """A text in parts of so many characters at most, cut between words if possible."""
-    return textwrap.wrap(
-        text,
-        max(1, width),
-        expand_tabs=False,
-        replace_whitespace=False,
-        drop_whitespace=False,
-        break_on_hyphens=False,
-    )
+def _split(text: str, separator: re.Pattern[str]) -> Iterator[str]:
+    """The parts of a text, each with the separator at its end."""
+    start = 0
+    for match in separator.finditer(text):
+        if match.end() > start:
+            yield text[start : match.end()]
+            start = match.end()
+    if start < len(text):
+        yield text[start:]
 
 
-def _counts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
-    return [len(ids) for ids in _tokenise(tokenizer, texts)]
+def _shorten(piece: _Piece, rows: float) -> Iterator[_Piece]:
+    """The parts of a piece that fills this many rows: cut after white space, if there is any."""
+    text, is_start = piece.text, piece.starts_paragraph
+    longest = math.ceil(len(text) / max(1.0, rows))
+    while len(text) > longest:
+        cut = max(text.rfind(space, 0, longest) for space in " \n\t") + 1
+        cut = cut if cut > longest // 2 else longest
+        yield _Piece(text[:cut], is_start)
+        text, is_start = text[cut:], False
+    yield _Piece(text, is_start)
+
+
+def _counts(tokenizer: Tokenizer, pieces: Sequence[_Piece]) -> list[int]:
+    return [len(ids) for ids in _tokenise(tokenizer, [piece.text for piece in pieces])]
 
 
 def _tokenise(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[list[int]]:
@@ -135,12 +159,42 @@ def _tokenise(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[list[int]]
         yield from tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]
 
 
+def is_tokenised(text: str) -> bool:
+    """Whether a text has the marks ``@-@``, ``@,@`` or ``@.@`` of WikiText's spacing."""
+    return _MARK.search(text) is not None
+
+
 def detokenise(text: str) -> str:
     """A text in WikiText's spacing as it is usually written; headings are left out.
 
     What was one line is one line; blank lines are left out, too.
     """
-    lines = [line.strip() for line in text.split("\n") if not _HEADING.fullmatch(line)]
+    lines = (line.strip() for line in text.split("\n") if not _HEADING.fullmatch(line))
+    return "\n".join(_line(line) for line in lines if line) + "\n"
+
+
+def _line(line: str) -> str:
+    line = _MARK.sub(r"\1", line)
+    line = _SUFFIX.sub(r"\1\2", line)
+    line = _quotes(line)
     for pattern, replacement in _RULES:
-        lines = [pattern.sub(replacement, line).strip() for line in lines if line]
-    return "\n".join(lines) + "\n"
+        line = pattern.sub(replacement, line)
+    return line.strip()
+
+
+def _quotes(line: str) -> str:
+    """Straight quotes that stand alone, moved to what they open or close: they take turns."""
+    is_open = {'"': False, "'": False}
+    done, rest = "", line
+    while match := _PAIRED.search(rest):
+        mark, before, after = match[1], rest[: match.start()], rest[match.end() :]
+        done += before
+        if is_open[mark]:
+            done, rest = done.rstrip(" ") + mark, after
+            is_open[mark] = False
+        elif mark == "'" and done.endswith("s "):  # the players ' choice
+            done, rest = done[:-1] + mark, after
+        else:
+            done, rest = done + mark, after.lstrip(" ")
+            is_open[mark] = True
+    return done + rest
