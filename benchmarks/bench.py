@@ -63,7 +63,9 @@ class Bench:
         self.arguments = arguments
         self.out = Path(arguments.out)
         self.out.mkdir(parents=True, exist_ok=True)
-        self.explainer = rationales.load(arguments.model, adapter=arguments.adapter)
+        self.explainer = rationales.load(
+            arguments.model, adapter=False if arguments.adapter == "none" else arguments.adapter
+        )
         self.models = Models(self.explainer.scorer)
         path = self.out / "lines.jsonl"
         text = path.read_text(encoding="utf-8") if path.exists() else ""

@@ -7,7 +7,7 @@ from its last checkpoint when it is given again. Example:
 
     python recipes/fr_en.py train  --out runs/fr-en
     python recipes/fr_en.py tune   --model runs/fr-en --out runs/fr-en-compat
-    python recipes/fr_en.py export --model runs/fr-en-compat --out src/rationales/translators/fr-en
+    python recipes/fr_en.py export --model runs/fr-en-compat --out fr-en
 """
 
 from __future__ import annotations

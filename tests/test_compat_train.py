@@ -592,10 +592,10 @@ def test_a_folder_with_other_files_is_refused(options):
     folder = Path(options.out)
     folder.mkdir()
     (folder / "thesis.tex").write_text("mine")
-    with pytest.raises(RationalesError, match="has other files"):
-        training.train(options)
-    training.train(replace(options, overwrite=True))
-    assert (folder / "thesis.tex").read_text() == "mine"
+    for overwrite in (False, True):
+        with pytest.raises(RationalesError, match="has other files"):
+            training.train(replace(options, overwrite=overwrite))
+    assert [file.name for file in folder.iterdir() if file.suffix] == ["thesis.tex"]
 
 
 def test_a_finished_run_is_found_again(options):

@@ -137,9 +137,9 @@ def test_a_killed_conversion_leaves_nothing_behind(cache, gguf, conversions):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (ImportError("Please install gguf\nand more"), "(Please install gguf)"),
-        (OSError(errno.ENOSPC, "No space left on device"), "(No space left on device)"),
-        (RuntimeError("I/O error: No space left (os error 28)"), "(I/O error: No space left"),
+        (ImportError("Please install gguf\nand more"), "(Please install gguf): check that gguf"),
+        (OSError(errno.ENOSPC, "No space left on device"), "on device): set RATIONALES_CACHE"),
+        (RuntimeError("I/O error: No space left (os error 28)"), "28)): set RATIONALES_CACHE"),
         (KeyboardInterrupt("passes"), "passes"),
     ],
 )
@@ -152,8 +152,6 @@ def test_a_failed_conversion_leaves_nothing_behind(cache, gguf, monkeypatch, err
     with pytest.raises((RationalesError, KeyboardInterrupt)) as caught:
         default_model.get(gguf)
     assert said in one_line(caught)
-    if caught.value is not error:
-        assert "set RATIONALES_CACHE to a writable folder" in one_line(caught)
     assert default_model.find() is None
     assert hidden(default_model.model_folder()) == []
 

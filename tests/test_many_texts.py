@@ -101,6 +101,21 @@ def test_a_request_that_fails_is_answered_and_the_others_go_on(tiny_tokenizer):
             assert len(answer) == 1
 
 
+def test_failures_are_answered_as_they_come(tiny_tokenizer):
+    [poison] = tiny_tokenizer("Q", add_special_tokens=False)["input_ids"]
+    explainer, begun = Explainer(Reluctant(poison), tiny_tokenizer), []
+
+    def requests():
+        for number in range(100):
+            begun.append(number)
+            yield Request("the Q sat", Options(target="last"), number)
+
+    answers = explainer.explain_all(requests())
+    assert isinstance(next(answers), Failure)
+    assert len(begun) < 50
+    assert [answer.id for answer in answers] == list(range(1, 100))
+
+
 def test_the_errors_of_a_ranker_are_those_of_its_text(tiny_explainer, monkeypatch):
     from rationales.ranking import factory
 
@@ -118,7 +133,7 @@ def test_the_errors_of_a_ranker_are_those_of_its_text(tiny_explainer, monkeypatc
             ]
 
     monkeypatch.setattr(
-        "rationales.ranking.importances.make_ranker",
+        "rationales.ranking.factory.make_ranker",
         lambda *given, **more: Failing(make(*given, **more)),
     )
     options = Options(target="last", method="nearest-first")

@@ -43,7 +43,7 @@ def test_another_identity_is_refused_and_named(before, now, said, tmp_path):
         pass
     other = RunFolder(tmp_path, "compat train")
     with (
-        pytest.raises(RationalesError, match="holds a run of `rationales experiment x`"),
+        pytest.raises(RationalesError, match="holds a run of experiment x"),
         other.opened(before, overwrite=True),
     ):
         pass
@@ -65,16 +65,24 @@ def test_overwrite_removes_what_the_former_run_wrote_and_nothing_else(tmp_path):
     assert json.loads((tmp_path / RUN).read_text())["files"] == ["table.md"]
 
 
-def test_a_folder_of_other_things_is_refused(tmp_path):
-    (tmp_path / "thesis.tex").write_text("important")
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["thesis.tex", "parts", "compat.json"])
+def test_a_folder_of_other_things_is_refused(name, overwrite, tmp_path):
+    (tmp_path / name).write_text("important")
     with (
         pytest.raises(RationalesError, match="has other files"),
-        RunFolder(tmp_path, KIND).opened({}),
+        RunFolder(tmp_path, KIND).opened({}, overwrite),
     ):
         pass
-    with RunFolder(tmp_path, KIND).opened({}, overwrite=True):
+    assert (tmp_path / name).read_text() == "important"
+
+
+def test_another_name_of_the_same_weights_goes_on(tmp_path):
+    with RunFolder(tmp_path, KIND).opened({"weights": "abc"}, names={"model": "mine"}):
         pass
-    assert (tmp_path / "thesis.tex").read_text() == "important"
+    with RunFolder(tmp_path, KIND).opened({"weights": "abc"}, names={"model": "renamed"}):
+        pass
+    assert json.loads((tmp_path / RUN).read_text())["names"] == {"model": "mine"}
 
 
 @pytest.mark.parametrize("content", ["no json", "[]", "{}"])

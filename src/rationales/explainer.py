@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 
+_MOST_TOGETHER = 256
+"""Contexts that are attributed together at most."""
+
 
 class Explainer:
     """Explains texts with one scorer.
@@ -110,10 +113,10 @@ class Explainer:
         try:
             for answer in self.explain_all(Request(each, options) for each in texts):
                 if isinstance(answer, Failure):
-                    if not isinstance(text, str):
-                        which = f"text {len(explanations) + 1} of {len(texts)}"
-                        answer.error.args = (f"{which}: {answer.error}",)
-                    raise answer.error
+                    if isinstance(text, str):
+                        raise answer.error
+                    which = f"text {len(explanations) + 1} of {len(texts)}"
+                    raise RationalesError(f"{which}: {answer.error}") from answer.error
                 explanations.append(answer)
         except Interrupted as interrupted:
             raise Interrupted(explanations + interrupted.explanations) from interrupted
@@ -126,14 +129,25 @@ class Explainer:
         *,
         start: Callable[[K], Rationale] | None = None,
         on_scored: Callable[[int], None] | None = None,
-        on_error: Callable[[K, RationalesError], None] | None = None,
     ) -> Iterator[tuple[K, Rationale]]:
         """The rationale of each context with its key, as it is found; all run side by side.
 
         ``start`` gives rationales that were found before, which ``minimal`` prunes: nothing is
-        searched again. ``on_scored`` hears how many subsets were scored; ``on_error`` of a context
-        that cannot be rationalized, which is raised if there is no such function.
+        searched again. ``on_scored`` hears how many subsets were scored.
         """
+        for key, found in self._found(contexts, options, start, on_scored):
+            if isinstance(found, RationalesError):
+                raise found
+            yield key, found
+
+    def _found(
+        self,
+        contexts: Iterable[tuple[K, Context]],
+        options: Options | Callable[[K], Options],
+        start: Callable[[K], Rationale] | None,
+        on_scored: Callable[[int], None] | None,
+    ) -> Iterator[tuple[K, Rationale | RationalesError]]:
+        """What ``rationalize`` finds, or what is wrong with a context; the others go on."""
         importances = Importances(self.model, getattr(self.scorer, "batch_tokens", None))
 
         def searches() -> Iterator[tuple[K, Context, Search]]:
@@ -150,13 +164,7 @@ class Explainer:
                     yield key, context, make_search(context, own, rank, begun)
 
         guarded = ((key, context, _guarded(search)) for key, context, search in searches())
-        for key, found in run(guarded, self.scorer, on_evaluations=on_scored):
-            if isinstance(found, Rationale):
-                yield key, found
-            elif on_error is None:
-                raise found
-            else:
-                on_error(key, found)
+        yield from run(guarded, self.scorer, on_evaluations=on_scored)
 
     def explain_all(
         self,
@@ -192,9 +200,6 @@ class Explainer:
                         if job.error is None:
                             yield (job, target), context
 
-        def fail(key: tuple[Job, int], error: RationalesError) -> None:
-            key[0].error = key[0].error or error
-
         def finished() -> Iterator[Explanation | Failure]:
             while jobs and (isinstance(jobs[0], Failure) or jobs[0].over):
                 job = jobs.popleft()
@@ -203,16 +208,19 @@ class Explainer:
                 yield job if isinstance(job, Failure) else self._explanation(job)
 
         try:
-            for (job, _), rationale in self.rationalize(
+            for (job, _), found in self._found(
                 contexts(),
                 lambda key: key[0].request.options,
+                start=None,
                 on_scored=lambda count: tell(evaluations=count),
-                on_error=fail,
             ):
-                job.found.append(rationale)
+                if isinstance(found, Rationale):
+                    job.found.append(found)
+                else:
+                    job.error = job.error or found
                 tell(done=1)
                 yield from finished()
-            yield from finished()  # what is left failed, or had no target that can be explained
+            yield from finished()  # what is left had no target that can be explained
         except KeyboardInterrupt as error:
             begun = [job for job in jobs if isinstance(job, Job) and (job.found or job.over)]
             raise Interrupted(
@@ -379,7 +387,9 @@ def _together(
     for key, context, options in asked:
         if run:
             _, before, same = run[-1]
-            if options != same or context.ids[: len(before.ids)] != before.ids:
+            is_longer = len(context.ids) > len(before.ids)
+            extends = is_longer and context.ids[: len(before.ids)] == before.ids
+            if options != same or not extends or len(run) == _MOST_TOGETHER:
                 yield run
                 run = []
         run.append((key, context, options))

@@ -96,14 +96,14 @@ def load(
     if translates:
         from rationales.scoring.seq2seq import Seq2SeqScorer
 
-        if adapter:
+        if adapter is not None and adapter is not False:
             raise RationalesError("adapters are for causal language models: leave out the adapter")
         scorer = Seq2SeqScorer(network, batch_tokens=batch_tokens)
         return Translator(scorer, tokenizer, name=name, model=network, folder=folder)
     from rationales.scoring.causal import CausalScorer
 
     base = CausalScorer(network, batch_tokens=batch_tokens)
-    if not adapter:
+    if adapter is None or adapter is False:
         return Explainer(base, tokenizer, name=name, model=network, folder=folder)
     from rationales.compat.adapter import load_adapter
     from rationales.scoring.adapted import AdaptedScorer

@@ -234,6 +234,11 @@ _RULES: tuple[tuple[str, Callable[[Options], bool]], ...] = (
         lambda o: o.instead_of is not None and o.span,
     ),
     (
+        "{coarse_to_fine} keeps what is sufficient, and with {criterion} none nothing is: leave "
+        "out one",
+        lambda o: o.coarse_to_fine and o.criterion == "none",
+    ),
+    (
         "{criterion} none ends at a size: give {max_size}",
         lambda o: o.criterion == "none" and o.max_size is None,
     ),

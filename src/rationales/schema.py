@@ -58,7 +58,7 @@ def from_dict(data: Any) -> Explanation:
         raise RationalesError(f"not a whole explanation: {located(error, data)}") from error
     except RecursionError as error:
         raise RationalesError("not a whole explanation: alternatives in alternatives …") from error
-    except ValueError as error:  # NaN or infinity
+    except (ValueError, TypeError) as error:  # NaN, infinity, what is no JSON
         raise RationalesError(f"not a whole explanation: {error}") from error
     for fault in _contradictions(explanation):
         raise RationalesError(f"not a whole explanation: {fault}")

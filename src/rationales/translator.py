@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from rationales.arguments import text_list
+from rationales.arguments import check_tokenizer
 from rationales.bitext import decoder_start, encode_source, make_pair, translation_ids
 from rationales.context import Context
-from rationales.errors import RationalesError
+from rationales.errors import RationalesError, given
 from rationales.explainer import Explainer, end_ids
-from rationales.options import Input, OptionKeywords, Options
+from rationales.options import Input, OptionKeywords, Options, check_input
 from rationales.scoring.protocol import fresh
 from rationales.targets import find_targets
 from rationales.text import Passage
@@ -38,8 +38,12 @@ class Translator(Explainer):
         Keywords are the fields of ``Options`` that say how: ``src_lang``, ``tgt_lang``, ``prefix``,
         ``max_length``.
         """
-        [text] = text_list(text)
-        passage, _ = self._passage(text, Options().change(**keywords))
+        if not isinstance(text, str):
+            raise RationalesError(f"give a text (str), not {given(text)}")
+        check_tokenizer(self.tokenizer)
+        options = Options().change(**keywords)
+        check_input(options, self._kind)
+        passage, _ = self._passage(text, options)
         return "".join(token.text for token in passage.tokens[passage.start :]).strip()
 
     def _passage(self, text: str, options: Options) -> tuple[Passage, list[int]]:

@@ -95,7 +95,8 @@ def run(arguments: list[str]) -> int:
             sys.stdout.flush()  # now, while an error can still be told
     except OSError as error:
         # What is still to be printed goes nowhere: Python would try again when it shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             code, said = 141, ""
         elif code == 0:
@@ -122,6 +123,10 @@ def _run(arguments: list[str]) -> tuple[int, str]:
         return 2, f"error: {message} (see rationales --help)"
     except KeyboardInterrupt:
         return 130, "interrupted"
+    except BrokenPipeError:
+        return 141, ""
+    except OSError as error:
+        return 2, f"error: cannot write to standard output: {error.strerror or error}"
     except SystemExit:
         # How typer and rich end when the reader has gone (a pager was quit): say nothing.
         return 141, ""

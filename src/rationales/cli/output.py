@@ -41,7 +41,7 @@ def json_file(path: str) -> Iterator[Callable[[str], None]]:
     place = Path(path)
     partial: Path | None = None
     sizes: list[int] = []
-    if not place.exists() or place.is_file():
+    if not os.path.exists(path) or os.path.isfile(path):
         place = Path(os.path.realpath(path))
         partial = place.with_name(f"{place.name}.partial")
 
@@ -72,12 +72,13 @@ def json_file(path: str) -> Iterator[Callable[[str], None]]:
         with suppress(OSError):
             file.close()
         if partial is not None:
-            os.truncate(partial, sum(sizes))  # no half answers
+            with suppress(OSError):
+                os.truncate(partial, sum(sizes))  # no half answers
             if sizes:
                 are = "1 answer is" if len(sizes) == 1 else f"{len(sizes):,} answers are"
                 typer.echo(f"{are} in {partial}", err=True)
             else:
-                partial.unlink()
+                partial.unlink(missing_ok=True)
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import queue
 import sys
@@ -102,8 +103,11 @@ def _open(path: str, mode: str, **how: Any) -> IO[Any]:
         return open(path, mode, **how)
     if sys.stdin is None:
         raise RationalesError("standard input is closed: give a text or a file")
-    # An object of its own: a thread that still waits for a line holds no lock at the end.
-    return open(sys.stdin.fileno(), mode, closefd=False, **how)
+    try:
+        # An object of its own: a thread that still waits for a line holds no lock at the end.
+        return open(sys.stdin.fileno(), mode, closefd=False, **how)
+    except io.UnsupportedOperation:  # something that stands in for it, in a notebook
+        return io.BytesIO(sys.stdin.buffer.read()) if "b" in mode else sys.stdin
 
 
 def _batches(path: str, question: Question) -> Iterator[Batch]:
@@ -134,8 +138,6 @@ def _batches(path: str, question: Question) -> Iterator[Batch]:
             with told(f"read {path}"):
                 raise item
         return item
-
-    item: tuple[int, bytes] | None
 
     def batch() -> Batch:
         nonlocal item

@@ -57,7 +57,7 @@ class Choice:
     """Only N examples, drawn at random."""
     methods: tuple[str, ...] | None = None
     """Only these methods, separated by commas: greedy,all-attention."""
-    seed: int = 0
+    seed: Annotated[int, Ge(0)] = 0
     """Seed of everything that is random."""
 
     def __post_init__(self) -> None:

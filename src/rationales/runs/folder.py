@@ -127,15 +127,13 @@ class RunFolder:
         """Make the folder that of this run, or raise if it holds anything else."""
         known = self._read()
         if known is None:
-            if not overwrite and any(not f.name.startswith(".") for f in self.path.iterdir()):
+            # Also with overwrite: what no run has recorded is not for a run to replace.
+            if any(not file.name.startswith(".") for file in self.path.iterdir()):
                 raise RationalesError(
-                    f"{self.path} has other files and no {RUN}: give another --out, or --overwrite "
-                    "(which leaves these files)"
+                    f"{self.path} has other files and no {RUN}: give another --out"
                 )
         elif known["kind"] != self._kind:
-            raise RationalesError(
-                f"{self.path} holds a run of `rationales {known['kind']}`: give another --out"
-            )
+            raise RationalesError(f"{self.path} holds a run of {known['kind']}: give another --out")
         elif known["identity"] == identity:
             before = known.get("versions", {})
             changed = [
@@ -150,7 +148,7 @@ class RunFolder:
         elif not overwrite:
             raise RationalesError(
                 f"{self.path} holds another run ({_difference(known['identity'], identity)}): "
-                "give another --out, or --overwrite"
+                "give another --out, or --overwrite if the command has it"
             )
         else:
             with self.explained(RUN):

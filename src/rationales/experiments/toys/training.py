@@ -36,7 +36,7 @@ Count = Annotated[int, Ge(1)]
 class ModelSettings:
     """The seed and the architecture of a small GPT-2."""
 
-    seed: int = 0
+    seed: Annotated[int, Ge(0)] = 0
     """Seed of everything that is random."""
     layers: Count = 4
     """Layers of the model."""
@@ -52,7 +52,7 @@ class ModelSettings:
         if self.width % self.heads:
             raise OptionError(
                 "{width} must be a multiple of {heads}, not {value}",
-                value=f"{self.width} of {self.heads}",
+                value=f"{self.width} with {self.heads} heads",
             )
 
 

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from annotated_types import Ge
 
 from rationales.bitext import decoder_start, encode_source, translation_ids
 from rationales.context import Context, seq2seq_context
@@ -51,8 +53,8 @@ class Settings(methods.Settings):
     formats: ClassVar[Mapping[str, str | None]] = {}
     """Each format of data, and the file in RATIONALES_DATA that is read without ``--data``."""
 
-    ig_steps: int = IG_STEPS
-    max_size: int | None = 20
+    ig_steps: Annotated[int, Ge(1)] = IG_STEPS
+    max_size: Annotated[int, Ge(0)] | None = 20
     format: str = ""
     """The format of the data."""
 
