@@ -151,7 +151,7 @@ class Experiment:
             results = self.module.run(settings=settings, progress=bar.update, **keywords)
         typer.echo(self.module.report(results).rstrip("\n"))
         for name, what in (("lines", "rationales"), ("exhaustive", "exhaustive search")):
-            if seconds := seconds_in(given.out / PARTS / f"{name}.jsonl"):
+            if seconds := seconds_in(given.out.expanduser() / PARTS / f"{name}.jsonl"):
                 typer.echo(f"{what}: {seconds / 60:.1f} minutes, over all runs", err=True)
         typer.echo(f"table, data and figures are in {given.out}", err=True)
 

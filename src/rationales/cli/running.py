@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import queue
+import stat
 import sys
 import threading
 from collections import deque
@@ -117,6 +119,11 @@ def _batches(path: str, question: Question) -> Iterator[Batch]:
     """
     with told(f"read {path}"):
         file = _open(path, "rb")
+    try:
+        is_whole = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except io.UnsupportedOperation:
+        is_whole = True
+    patience = None if is_whole else _PATIENCE
     ahead: queue.Queue[tuple[int, bytes] | OSError | None] = queue.Queue(_AHEAD)
     item: tuple[int, bytes] | None
 
@@ -145,7 +152,7 @@ def _batches(path: str, question: Question) -> Iterator[Batch]:
             while item is not None:
                 number, line = item
                 yield number, _request(line, question)
-                item = wait(_PATIENCE)
+                item = wait(patience)
 
     threading.Thread(target=read_ahead, daemon=True).start()
     item = wait()

@@ -93,7 +93,10 @@ def train(options: TrainOptions, *, progress: OnProgress | None = None) -> Train
     )
     check_model(loaded.model, options.length)
     identity = _identity(loaded, files, options)
-    compared = identity | {"base": identity["base"]["fingerprints"]}
+    compared = identity | {
+        "base": identity["base"]["fingerprints"]["float32"],
+        "data": [file["sha256"] for file in identity["data"]],
+    }
     names = {"base": identity["base"]["name"]}
     with (
         run.opened(compared, options.overwrite, names)

@@ -58,7 +58,7 @@ def make_search(
         raise RationalesError("coarse-to-fine search needs levels of units: give Context(levels=…)")
     search = level_by_level if options.coarse_to_fine else find
     rationale = yield from disjoint(context, options.disjoint, search)
-    rationale = _finished(rationale, options, len(context.span_ids) + 1)
+    rationale = _finished(rationale, context.units is not None, len(context.span_ids) + 1)
     predicted = is_first_choice(full, context)
     return replace(rationale, predicted=predicted, full_context=make_step(full))
 
@@ -87,8 +87,8 @@ def _search(
     )
 
 
-def _finished(rationale: Rationale, options: Options, target_length: int) -> Rationale:
+def _finished(rationale: Rationale, has_units: bool, target_length: int) -> Rationale:
     """The rationale with the length of its target, and without units if these are tokens."""
-    others = tuple(_finished(other, options, target_length) for other in rationale.alternatives)
-    units = rationale.units if options.unit != "token" else None
+    others = tuple(_finished(other, has_units, target_length) for other in rationale.alternatives)
+    units = rationale.units if has_units else None
     return replace(rationale, units=units, target_length=target_length, alternatives=others)
