@@ -52,7 +52,18 @@ def greedy(
     def p(subset: Sequence[int]) -> torch.Tensor:
         return log_probabilities(model, ids[:target], [*subset, *always])
 
-    S, y = list(start), ids[target]
+    return grow(p, start, others, ids[target], max_size)
+
+
+def grow(
+    p: Callable[[Sequence[int]], torch.Tensor],
+    start: Sequence[int],
+    others: Sequence[int],
+    y: int,
+    max_size: int | None = None,
+) -> Found:
+    """Algorithm 1 over any index space: ``p`` gives log-probabilities from a subset."""
+    S = list(start)
     now, evaluations = p(S), 1
     logprobs, predictions = [float(now[y])], [first_choice(now, y)]
     limit = len(start) + len(others) if max_size is None else max_size

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from oracle import TIE, Found, first_choice
+from oracle import Found, grow
 
 PAD = 2
 
@@ -75,15 +75,4 @@ def greedy(
     def p(subset: Sequence[int]) -> torch.Tensor:
         return log_probabilities(model, source, prefix, [*subset, *pinned])
 
-    S = list(start)
-    now, evaluations = p(S), 1
-    logprobs, predictions = [float(now[y])], [first_choice(now, y)]
-    while predictions[-1] != y and set(others) - set(S):
-        tried = {k: p([*S, k]) for k in others if k not in S}
-        evaluations += len(tried)
-        highest = max(float(tried[k][y]) for k in tried)
-        best = next(k for k in tried if float(tried[k][y]) >= highest - TIE)
-        S.append(best)
-        logprobs.append(float(tried[best][y]))
-        predictions.append(first_choice(tried[best], y))
-    return Found(tuple(S), predictions[-1] == y, tuple(logprobs), tuple(predictions), evaluations)
+    return grow(p, start, others, y)
