@@ -75,7 +75,7 @@ def test_lines_hold_begin_bits_equals_majority_and_end():
     [
         ({"layers": 0}, "layers must be at least 1, not 0"),
         ({"mixture": 1.5}, "mixture must be at most 1, not 1.5"),
-        ({"heads": 3}, "width must be a multiple of heads, not 64 of 3"),
+        ({"heads": 3}, "width must be a multiple of heads, not 64 with 3 heads"),
     ],
 )
 def test_bad_settings_are_one_line(given, message):
