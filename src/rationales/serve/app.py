@@ -1,0 +1,343 @@
+"""The routes: the page, and a JSON API in the schema that is used everywhere.
+
+Explanations come as server-sent events, target by target. See docs/api.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+import anyio
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from rationales import requests
+from rationales.errors import RationalesError, first_line
+from rationales.explainer import Explainer
+from rationales.methods import METHODS
+from rationales.options import Options, check_input
+from rationales.render import viewer
+from rationales.result import Explanation
+from rationales.schema import to_plain
+from rationales.serve.safety import Safety
+from rationales.serve.work import Event, TooMany, Turn, Turns
+from rationales.text import Passage, make_passage
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one request may ask for, and how many may wait."""
+
+    body: int = 2**20
+    """Bytes of a request."""
+    characters: int = 40_000
+    """Characters of a text."""
+    tokens: int = 2_048
+    """Tokens of a text."""
+    targets: int = 256
+    """Targets of a request."""
+    at_once: int = 2
+    """Explanations that are computed at a time."""
+    waiting: int = 64
+    """Explanations that wait, of all clients."""
+    waiting_of_one: int = 8
+    """Explanations that wait, of one client."""
+    scores: int = 64
+    """Scores that wait."""
+    patience: float = 15.0
+    """Seconds that a client may take to send its request, or to take a part of its answer."""
+
+
+MOST = {
+    "generate": 64,
+    "max_length": 256,
+    "beam": 8,
+    "disjoint": 10,
+    "keep_candidates": 50,
+    "max_evaluations": 100_000,
+    "ig_steps": 300,
+}
+"""The largest values of options."""
+
+_ASSETS = {
+    "/": ("serve", "page.html", "text/html"),
+    "/page.js": ("serve", "page.js", "text/javascript"),
+    "/page.css": ("serve", "page.css", "text/css"),
+    "/viewer.js": ("render", "viewer.js", "text/javascript"),
+    "/viewer.css": ("render", "viewer.css", "text/css"),
+}
+
+
+def create_app(
+    explainers: Mapping[str, Explainer],
+    *,
+    host: str = "127.0.0.1",
+    token: str | None = None,
+    limits: Limits | None = None,
+) -> Starlette:
+    """The application that answers with these explainers, by their names; the first by default."""
+    server = _Server(explainers, limits or Limits())
+    safety = Middleware(Safety, host=host, token=token, patience=server.limits.patience)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        limits = server.limits
+        server.turns = Turns(limits.at_once, limits.waiting, limits.waiting_of_one)
+        app.state.turns = server.turns
+        yield
+        await server.turns.close()
+
+    return Starlette(
+        routes=[
+            *(Route(path, partial(_asset, *asset)) for path, asset in _ASSETS.items()),
+            Route("/healthz", server.health),
+            Route("/models", server.models),
+            Route("/explain", server.explain, methods=["POST"]),
+            Route("/score", server.score, methods=["POST"]),
+            Route("/html", server.html, methods=["POST"]),
+        ],
+        middleware=[safety],
+        exception_handlers={
+            HTTPException: _http_error,
+            RationalesError: _http_error,
+            Exception: _http_error,
+        },
+        lifespan=lifespan,
+    )
+
+
+class _Server:
+    """The routes that compute something."""
+
+    turns: Turns
+
+    def __init__(self, explainers: Mapping[str, Explainer], limits: Limits) -> None:
+        self.explainers = dict(explainers)
+        self.limits = limits
+        self._scoring = 0
+
+    async def health(self, request: Request) -> Response:
+        running, waiting = len(self.turns.running), len(self.turns.waiting)
+        return JSONResponse({"status": "ok", "running": running, "waiting": waiting})
+
+    async def models(self, request: Request) -> Response:
+        return JSONResponse([_about(name, each) for name, each in self.explainers.items()])
+
+    async def explain(self, request: Request) -> Response:
+        body = await self._body(request, {"model", "text", "tokens", "target", "within", "options"})
+        explainer = self._explainer(body)
+        asked = await run_in_threadpool(self._request, explainer, body)
+        try:
+            turn = self.turns.join(request.scope["client_id"], partial(self._work, explainer, asked))
+        except TooMany as error:
+            raise HTTPException(429 if error.is_own else 503, str(error)) from error
+        return _Events(turn)  # type: ignore[return-value]  # any ASGI application will do
+
+    async def score(self, request: Request) -> Response:
+        body = await self._body(request, {"model", "tokens", "target", "keep"})
+        explainer = self._explainer(body)
+        passage, target = self._passage(body)
+        keep = _indices(body, "keep", target)
+        if self._scoring >= self.limits.scores:
+            raise HTTPException(503, f"{self._scoring} scores wait: ask again later")
+        self._scoring += 1
+        try:
+            found = await run_in_threadpool(explainer.predict, passage, target, keep)
+        finally:
+            self._scoring -= 1
+        return JSONResponse(to_plain(found))
+
+    async def html(self, request: Request) -> Response:
+        body = await self._body(request, {"explanations"}, most=16 * self.limits.body)
+        given = body.get("explanations")
+        if not isinstance(given, list) or not given:
+            raise HTTPException(422, "explanations must be a list of explanations, not empty")
+
+        def page() -> str:
+            return viewer.page([Explanation.from_dict(each) for each in given])
+
+        return Response(await run_in_threadpool(page), media_type="text/html")
+
+    async def _body(self, request: Request, known: set[str], most: int | None = None) -> dict[str, Any]:
+        """The JSON object of a request, with no other keys than the known ones."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise HTTPException(415, "send JSON, with the header Content-Type: application/json")
+        most = most or self.limits.body
+        data = bytearray()
+        try:
+            with anyio.fail_after(self.limits.patience):
+                async for chunk in request.stream():
+                    data += chunk
+                    if len(data) > most:
+                        raise HTTPException(413, f"the request has more than {most:,} bytes")
+        except TimeoutError as error:
+            raise HTTPException(408, "the request took too long to arrive") from error
+        try:
+            body = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise HTTPException(422, f"the request is not JSON: {first_line(error)}") from error
+        if not isinstance(body, dict):
+            raise HTTPException(422, "the request must be a JSON object")
+        for name in body:
+            if name not in known:
+                expected = ", ".join(sorted(known))
+                raise HTTPException(422, f"unknown field {name[:40]!r}: the fields are {expected}")
+        return body
+
+    def _explainer(self, body: Mapping[str, Any]) -> Explainer:
+        name = body.get("model")
+        if name is None:
+            return next(iter(self.explainers.values()))
+        if not isinstance(name, str) or name not in self.explainers:
+            raise HTTPException(
+                404, f"there is no model {str(name)[:80]!r}: choose from {', '.join(self.explainers)}"
+            )
+        return self.explainers[name]
+
+    def _request(self, explainer: Explainer, body: Mapping[str, Any]) -> requests.Request:
+        """What is asked of an explainer; an error if it is too much, or means nothing."""
+        given = body.get("options", {})
+        if not isinstance(given, dict):
+            raise HTTPException(422, "options must be a JSON object")
+        for name, most in MOST.items():
+            value = given.get(name)
+            if isinstance(value, int | float) and (value > most or (value == 0 and name == "max_evaluations")):
+                raise HTTPException(422, f"{name} must be at most {most:,} on this server, not {value}")
+        within = None
+        if "tokens" in body:
+            if "text" in body or "target" in given:
+                raise HTTPException(422, "give a text, or tokens with their target, not both")
+            text, target = self._passage(body)
+            given = {**given, "target": target}
+            if body.get("within") is not None:
+                within = _indices(body, "within", target)
+        else:
+            text = body.get("text")
+            if not isinstance(text, str):
+                raise HTTPException(422, "text must be a text")
+            if len(text) > self.limits.characters:
+                raise HTTPException(413, f"the text has {len(text):,} characters, and this server takes {self.limits.characters:,}")
+            if "within" in body or "target" in body:
+                raise HTTPException(422, "within and target go with tokens; of a text, give the option target")
+        options = Options().change(**given)
+        check_input(options, explainer.kind)
+        asked = requests.Request(text, options, within=within)
+        if isinstance(text, str):
+            count = len(explainer.tokenizer(text, verbose=False)["input_ids"])
+            if count > self.limits.tokens:
+                raise HTTPException(413, f"the text has {count:,} tokens, and this server takes {self.limits.tokens:,}")
+        return asked
+
+    def _passage(self, body: Mapping[str, Any]) -> tuple[Passage, int]:
+        """The tokens of a request, and which of them is the target."""
+        tokens, target = body.get("tokens"), body.get("target")
+        if not isinstance(tokens, list) or not tokens:
+            raise HTTPException(422, "tokens must be a list of tokens, not empty")
+        if len(tokens) > self.limits.tokens:
+            raise HTTPException(413, f"there are {len(tokens):,} tokens, and this server takes {self.limits.tokens:,}")
+        if not isinstance(target, int) or isinstance(target, bool) or not 0 < target < len(tokens):
+            raise HTTPException(422, f"target must be the index of a token, from 1 to {len(tokens) - 1}")
+        return make_passage(tokens, target), target
+
+    def _work(
+        self, explainer: Explainer, asked: requests.Request, say: Callable[[Event], None]
+    ) -> None:
+        """Explain a request in a thread, and say what happens."""
+
+        def tell(progress: requests.Progress) -> None:
+            if progress.total > self.limits.targets:
+                raise RationalesError(
+                    f"there are {progress.total:,} targets, and this server explains "
+                    f"{self.limits.targets:,} at most: name some with the option target"
+                )
+            say(("progress", vars(progress)))
+
+        known: set[int] = set()
+        item: dict[str, Any] = {}
+        for explanation in explainer.grow(asked, on_progress=tell):
+            if not item:
+                item = viewer.item(explanation)
+                say(("text", item))
+            data = explanation.to_dict()
+            for rationale in data["rationales"]:
+                if rationale["target"] not in known:
+                    known.add(rationale["target"])
+                    say(("rationale", rationale))
+        say(("done", {**item, "explanation": data}))
+
+
+class _Events:
+    """A response of server-sent events; a client that has gone ends the work."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(watch)
+                headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                async for name, data in self.turn.events():
+                    text = json.dumps(data, ensure_ascii=False, allow_nan=False)
+                    body = f"event: {name}\ndata: {text}\n\n".encode()
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+                await send({"type": "http.response.body", "body": b""})
+                group.cancel_scope.cancel()
+        finally:
+            self.turn.stop()
+
+
+def _about(name: str, explainer: Explainer) -> dict[str, Any]:
+    """What a page needs to know of a model."""
+    causal = explainer.kind == "causal"
+    return {
+        "name": name,
+        "kind": explainer.kind,
+        "adapter": explainer.adapter,
+        "chat": causal and bool(getattr(explainer.tokenizer, "chat_template", None)),
+        "methods": [m for m, each in METHODS.items() if causal or not each.causal_only],
+    }
+
+
+def _indices(body: Mapping[str, Any], name: str, target: int) -> tuple[int, ...]:
+    """The token indices in a field, all of them before the target."""
+    given = body.get(name)
+    valid = isinstance(given, list) and all(
+        isinstance(i, int) and not isinstance(i, bool) and 0 <= i < target for i in given
+    )
+    if not valid:
+        raise HTTPException(422, f"{name} must be a list of token indices below {target}")
+    return tuple(sorted({*given}))
+
+
+async def _asset(package: str, name: str, kind: str, request: Request) -> Response:
+    data = files("rationales").joinpath(package, name).read_bytes()
+    return Response(data, media_type=f"{kind}; charset=utf-8")
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """One clear sentence, with the status that fits."""
+    if isinstance(error, HTTPException):
+        return JSONResponse({"error": error.detail}, error.status_code)
+    if isinstance(error, RationalesError):
+        return JSONResponse({"error": str(error)}, 422)
+    return JSONResponse({"error": f"the model failed: {first_line(error)}"}, 500)

@@ -1,0 +1,101 @@
+"""What every request and answer passes: who may ask, from which page, and how long it may take.
+
+- The host of a request must be one that the server was started for: a foreign name that was made
+  to point here (DNS rebinding) is refused. So is a request that a page of another origin sends.
+- Where others can reach the server, a token is needed: in the header ``Authorization: Bearer …``,
+  or once as ``/?token=…``, which a browser then keeps in a cookie.
+- A client that does not read its answer is given up.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from http.cookies import SimpleCookie
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+CLIENT, TOKEN = "rationales_client", "rationales_token"
+"""The cookies: which client this is, so that clients can take turns; and its token."""
+
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Safety:
+    """The application behind these checks."""
+
+    def __init__(
+        self, app: ASGIApp, *, host: str = "127.0.0.1", token: str | None = None, patience: float
+    ) -> None:
+        self.app, self.token, self.patience = app, token, patience
+        self.hosts = {*LOOPBACK, host}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        cookies = {name: each.value for name, each in SimpleCookie(headers.get("cookie")).items()}
+        # Those without a cookie, which are no browsers, wait in one line for each address.
+        scope["client_id"] = cookies.get(CLIENT) or str((scope.get("client") or [""])[0])
+        new = "" if CLIENT in cookies else secrets.token_urlsafe(16)
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answer = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    answer.setdefault(name, value)
+                if new:
+                    answer.append("Set-Cookie", _cookie(CLIENT, new))
+            with anyio.fail_after(self.patience):
+                await send(message)
+
+        refused = self._refused(scope, headers, cookies)
+        await (refused or self.app)(scope, receive, send_safely)
+
+    def _refused(self, scope: Scope, headers: Headers, cookies: dict[str, str]) -> Response | None:
+        """The answer to a request that is not let in."""
+        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        if self.token is None and host not in self.hosts:
+            return _error(403, f"this server does not answer for the host {host[:80]!r}")
+        origin = headers.get("origin")
+        is_foreign = origin is not None and urlsplit(origin).netloc != headers.get("host")
+        if is_foreign or headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            if scope["method"] != "GET" or scope["path"] != "/":  # a link to the page is welcome
+                return _error(403, "pages of other origins may not ask this server")
+        if self.token is None:
+            return None
+        asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if asked and self._is_token(asked):
+            answer = RedirectResponse("/", status_code=303)
+            answer.headers.append("Set-Cookie", _cookie(TOKEN, self.token))
+            return answer
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        if self._is_token(bearer) or self._is_token(cookies.get(TOKEN, "")):
+            return None
+        return _error(401, "give the token that the server printed: /?token=… or Authorization")
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), (self.token or "").encode())
+
+
+def _cookie(name: str, value: str) -> str:
+    return f"{name}={value}; Path=/; HttpOnly; SameSite=Strict"
+
+
+def _error(status: int, sentence: str) -> JSONResponse:
+    return JSONResponse({"error": sentence}, status)
