@@ -136,7 +136,8 @@
     if (stop) stop();
     const controller = new AbortController();
     let item = null;
-    stop = () => controller.abort();
+    const own = () => controller.abort();
+    stop = own;
     at("stop").hidden = false;
     at("error").hidden = true;
     at("status").textContent = "asking …";
@@ -176,9 +177,11 @@
         at("error").hidden = false;
       }
     } finally {
-      if (stop && controller.signal === controller.signal) stop = null;
-      at("stop").hidden = true;
-      at("progress").hidden = true;
+      if (stop === own) { // no other request has begun meanwhile
+        stop = null;
+        at("stop").hidden = true;
+        at("progress").hidden = true;
+      }
     }
   }
 

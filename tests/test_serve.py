@@ -1,0 +1,441 @@
+"""The server: its answers, its limits, its faults, and who may ask."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from rationales import Explanation
+from rationales.scoring.causal import CausalScorer
+from rationales.serve.app import Limits
+
+from serving import SMALL, events, parsed, served
+
+TEXT = "The Supreme Court on Tuesday"
+
+
+@pytest.fixture
+def server(tiny_explainer):
+    with served({"tiny": tiny_explainer}, limits=SMALL) as address:
+        yield address
+
+
+@pytest.fixture
+def client(server):
+    with httpx.Client(base_url=server, timeout=30) as client:
+        client.get("/healthz")  # which gives it its cookie
+        yield client
+
+
+def explained(client: httpx.Client, **body) -> Explanation:
+    """The explanation that a request ends in."""
+    name, data = events(client, body)[-1]
+    assert name == "done", data
+    return Explanation.from_dict(data["explanation"])
+
+
+def bare(explanation: Explanation) -> list[dict]:
+    return [
+        {"id": t.id, "text": t.text} | ({"pinned": True} if t.pinned else {})
+        for t in explanation.tokens
+    ]
+
+
+# --- Answers ---------------------------------------------------------------------------------
+
+
+def test_an_explanation_is_that_of_python(client, tiny_explainer):
+    assert explained(client, text=TEXT, options={"generate": 4}) == tiny_explainer.explain(
+        TEXT, generate=4
+    )
+
+
+def test_targets_come_one_by_one(client):
+    told = events(client, {"text": TEXT, "options": {"generate": 4}})
+    names = [name for name, _ in told]
+    assert names[0] == "started"
+    assert names.count("rationale") == 4
+    assert names.index("text") < names.index("rationale")
+    assert names[-1] == "done"
+    item = next(data for name, data in told if name == "text")
+    assert item["explanation"].get("rationales", []) == []
+    assert sum(len(unit) for unit in item["units"]["word"]) == len(item["explanation"]["tokens"])
+    final = told[-1][1]["explanation"]
+    found = [data for name, data in told if name == "rationale"]
+    assert sorted(found, key=lambda each: each["target"]) == final["rationales"]
+    progress = [data for name, data in told if name == "progress"]
+    assert progress[-1]["done"] == progress[-1]["total"] == 4
+
+
+def test_a_score_is_that_of_the_scorer(client, tiny_explainer):
+    explanation = tiny_explainer.explain(TEXT, target="last")
+    target = explanation[0].target
+    context = tiny_explainer.explain  # the score of the rationale itself is its last step's
+    rationale = explanation[0]
+    found = client.post(
+        "/score",
+        json={"tokens": bare(explanation), "target": target, "keep": list(rationale.indices)},
+    ).json()
+    last = rationale.steps[-1]
+    assert found["target_logprob"] == pytest.approx(last.target_logprob, abs=1e-4)
+    assert found["prediction_id"] == last.prediction_id
+    assert found["sufficient"] == rationale.sufficient
+    assert (found["rank"] == 1) == rationale.sufficient
+    assert context is not None
+
+
+def test_the_token_before_the_target_is_always_kept(client, tiny_explainer):
+    explanation = tiny_explainer.explain(TEXT, target="last")
+    target = explanation[0].target
+    body = {"tokens": bare(explanation), "target": target}
+    without = client.post("/score", json={**body, "keep": []}).json()
+    with_it = client.post("/score", json={**body, "keep": [target - 1]}).json()
+    assert without["target_logprob"] == pytest.approx(with_it["target_logprob"], abs=1e-5)
+
+
+def test_a_search_within_some_tokens_keeps_no_others(client, tiny_explainer):
+    explanation = tiny_explainer.explain(TEXT, generate=6)
+    rationale = max(explanation, key=len)
+    left_out = rationale.indices[-1]
+    within = [i for i in range(rationale.target) if i != left_out]
+    found = explained(
+        client, tokens=bare(explanation), target=rationale.target, within=within, options={}
+    )
+    assert left_out not in found[0].indices
+    assert found[0].target == rationale.target
+    # Whether the target is predicted is about all of the context, not about what is searched.
+    assert found[0].predicted == rationale.predicted
+    assert found[0].full_context.target_logprob == pytest.approx(
+        rationale.full_context.target_logprob, abs=1e-4
+    )
+
+
+def test_the_page_and_what_it_needs(client):
+    for path, kind in (
+        ("/", "text/html"),
+        ("/page.js", "text/javascript"),
+        ("/viewer.js", "text/javascript"),
+        ("/page.css", "text/css"),
+        ("/viewer.css", "text/css"),
+    ):
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == f"{kind}; charset=utf-8"
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert client.get("/healthz").json() == {"status": "ok", "running": 0, "waiting": 0}
+    [model] = client.get("/models").json()
+    assert model["name"] == "tiny"
+    assert model["kind"] == "causal"
+    assert "greedy" in model["methods"]
+
+
+def test_a_page_to_download(client, tiny_explainer):
+    given = tiny_explainer.explain(TEXT, generate=2).to_dict()
+    answer = client.post("/html", json={"explanations": [given]})
+    assert answer.status_code == 200
+    assert answer.text.startswith("<!doctype html>")
+    assert client.post("/html", json={"explanations": [{}]}).status_code == 422
+
+
+# --- Limits and wrong input --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({}, 422, "text must be a text"),
+        ({"text": 3}, 422, "text must be a text"),
+        ({"text": TEXT, "model": "../../etc/passwd"}, 404, "no model"),
+        ({"text": TEXT, "option": {}}, 422, "unknown field"),
+        ({"text": TEXT, "options": {"generat": 3}}, 422, "unknown option"),
+        ({"text": TEXT, "options": {"generate": 65}}, 422, "at most 64"),
+        ({"text": TEXT, "options": {"beam": 9}}, 422, "at most 8"),
+        ({"text": TEXT, "options": {"method": "magic"}}, 422, "magic"),
+        ({"text": TEXT, "options": {"unit": "page"}}, 422, "unit"),
+        ({"text": TEXT, "options": {"method": "exhaustive", "max_evaluations": 0}}, 422, "at most"),
+        ({"text": TEXT, "options": []}, 422, "JSON object"),
+        ({"text": "a" * 2001}, 413, "2,001 characters"),
+        ({"text": "Court " * 61}, 413, "tokens, and this server takes 60"),
+        ({"tokens": [], "target": 1}, 422, "tokens"),
+        ({"tokens": [{"id": 1, "text": "a"}], "target": 1}, 422, "target"),
+        ({"tokens": [{"id": 1, "text": "a"}] * 61, "target": 1}, 413, "61 tokens"),
+        ({"tokens": [{"id": -1, "text": "a"}] * 3, "target": 2}, 422, "id"),
+        ({"tokens": [{"id": 1, "text": "a"}] * 3, "target": 2, "within": [5]}, 422, "within"),
+        ({"tokens": [{"id": 1, "text": "a"}] * 3, "target": 2, "text": "a"}, 422, "not both"),
+    ],
+)
+def test_wrong_requests_are_refused_in_a_sentence(client, body, status, said):
+    answer = client.post("/explain", json=body)
+    assert answer.status_code == status, answer.text
+    assert said in answer.json()["error"]
+    assert "\n" not in answer.json()["error"]
+
+
+def test_at_the_limits_requests_are_answered(client):
+    text = ("Court" + " Court" * 500)[:2000]
+    assert client.post("/explain", json={"text": text}).status_code == 413  # tokens, not characters
+    told = events(client, {"text": TEXT, "options": {"generate": 20, "max_size": 1}})
+    assert told[-1][0] == "done"
+    name, data = events(client, {"text": TEXT, "options": {"generate": 21, "max_size": 1}})[-1]
+    assert (name, "21 targets" in data["error"]) == ("failed", True)
+
+
+def test_a_large_body_is_refused(client):
+    body = json.dumps({"text": TEXT, "options": {}}).encode()
+    for size, status in ((20_000, 200), (20_001, 413)):
+        answer = client.post(
+            "/explain",
+            content=body + b" " * (size - len(body)),
+            headers={"Content-Type": "application/json"},
+        )
+        assert answer.status_code == status
+
+
+@pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff", b"[" * 10_000])
+def test_what_is_no_json_object_is_refused(client, content):
+    answer = client.post(
+        "/explain", content=content, headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 422
+    assert "JSON" in answer.json()["error"]
+
+
+def test_a_token_id_that_the_model_lacks(client):
+    tokens = [{"id": 10**6, "text": "a"}] * 3
+    assert client.post("/score", json={"tokens": tokens, "target": 2, "keep": []}).status_code == 422
+    name, data = events(client, {"tokens": tokens, "target": 2})[-1]
+    assert name == "failed"
+    assert "1000000" in data["error"]
+
+
+def test_a_client_that_sends_slowly_is_given_up(server):
+    host, port = server.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.settimeout(10)
+        connection.sendall(
+            f"POST /explain HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+            "Content-Length: 100\r\n\r\n{".encode()
+        )
+        assert b" 408 " in connection.recv(1000)
+
+
+# --- Who may ask -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "localhost:1"}, 200),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Content-Type": "text/plain"}, 415),
+    ],
+)
+def test_other_hosts_and_origins_are_refused(client, headers, status):
+    body = json.dumps({"text": TEXT, "options": {"generate": 1}})
+    answer = client.post(
+        "/explain", content=body, headers={"Content-Type": "application/json"} | headers
+    )
+    assert answer.status_code == status
+
+
+def test_a_token_is_needed_where_one_is_set(tiny_explainer):
+    with (
+        served({"tiny": tiny_explainer}, token="secret") as address,
+        httpx.Client(base_url=address) as client,
+    ):
+        assert client.get("/models").status_code == 401
+        assert client.get("/?token=wrong").status_code == 401
+        bearer = {"Authorization": "Bearer secret"}
+        assert client.get("/models", headers=bearer).status_code == 200
+        answer = client.get("/?token=secret")
+        assert answer.status_code == 303
+        assert "HttpOnly" in answer.headers["set-cookie"]
+        assert client.get("/models").status_code == 200  # by the cookie
+
+
+# --- Many clients, and faults --------------------------------------------------------------------
+
+
+class Held:
+    """A scorer whose passes wait until they are let go."""
+
+    def __init__(self, scorer):
+        self.scorer = scorer
+        self.go = threading.Event()
+        self.calls = 0
+
+    def fresh(self):
+        return self
+
+    def __getattr__(self, name):
+        return getattr(self.scorer, name)
+
+    def score(self, queries):
+        self.calls += 1
+        assert self.go.wait(20)
+        return self.scorer.score(queries)
+
+
+@pytest.fixture
+def held(tiny_explainer):
+    tiny_explainer.scorer = Held(tiny_explainer.scorer)
+    return tiny_explainer.scorer
+
+
+def asking(address: str, told: list, **options) -> threading.Thread:
+    """A client of its own that asks in a thread."""
+
+    def ask() -> None:
+        with httpx.Client(base_url=address, timeout=60) as client:
+            client.get("/healthz")
+            told.extend(events(client, {"text": TEXT, "options": {"generate": 2, **options}}))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    return thread
+
+
+def wait_until(condition) -> None:
+    for _ in range(400):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it did not happen within eight seconds")
+
+
+def test_requests_wait_with_their_position_and_too_many_are_refused(tiny_explainer, held):
+    limits = replace(SMALL, at_once=1)
+    with served({"tiny": tiny_explainer}, limits=limits) as address:
+        told: list[list] = [[] for _ in range(4)]
+        threads = []
+        for number, each in enumerate(told):
+            threads.append(asking(address, each))
+            state = {"status": "ok", "running": 1, "waiting": number}
+            wait_until(lambda s=state: httpx.get(f"{address}/healthz").json() == s)
+        answer = httpx.post(f"{address}/explain", json={"text": TEXT})
+        assert answer.status_code == 503
+        assert httpx.get(f"{address}/models").status_code == 200  # the page stays answerable
+        held.go.set()
+        for thread in threads:
+            thread.join()
+        assert all(each[-1][0] == "done" for each in told)
+        assert [name for name, _ in told[0]][0] == "started"
+        positions = [data["position"] for name, data in told[3] if name == "queued"]
+        assert positions == [3, 2, 1]
+
+
+def test_a_client_with_many_requests_does_not_hold_up_others(tiny_explainer, held):
+    limits = replace(SMALL, at_once=1, waiting=10)
+    with (
+        served({"tiny": tiny_explainer}, limits=limits) as address,
+        httpx.Client(base_url=address, timeout=60) as greedy,
+    ):
+        greedy.get("/healthz")
+        order: list[str] = []
+
+        def ask(client: httpx.Client, name: str) -> None:
+            events(client, {"text": TEXT, "options": {"generate": 1}})
+            order.append(name)
+
+        threads = [threading.Thread(target=ask, args=(greedy, f"many {n}")) for n in range(3)]
+        for number, thread in enumerate(threads):
+            thread.start()
+            wait_until(
+                lambda n=number: httpx.get(f"{address}/healthz").json()["waiting"] == n
+            )
+        answer = greedy.post("/explain", json={"text": TEXT})
+        assert answer.status_code == 429
+        told: list = []
+        other = asking(address, told, max_size=1)
+        wait_until(lambda: httpx.get(f"{address}/healthz").json()["waiting"] == 3)
+        held.go.set()
+        other.join()
+        for thread in threads:
+            thread.join()
+        positions = [data["position"] for name, data in told if name == "queued"]
+        assert positions[0] == 2  # behind one request of the other client, not behind two
+
+
+def test_work_stops_when_its_client_has_gone(tiny_explainer, held):
+    with (
+        served({"tiny": tiny_explainer}) as address,
+        httpx.Client(base_url=address, timeout=60) as client,
+    ):
+        with client.stream("POST", "/explain", json={"text": TEXT}) as answer:
+            assert next(parsed(answer.iter_text()))[0] == "started"
+            wait_until(lambda: held.calls == 1)
+        time.sleep(0.2)
+        held.go.set()
+        wait_until(lambda: httpx.get(f"{address}/healthz").json()["running"] == 0)
+        assert held.calls <= 2
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied\nmore"), "the model failed: mat1"),
+        (MemoryError(), "the model failed"),
+    ],
+)
+def test_a_fault_fails_one_request_only(tiny_explainer, monkeypatch, error, said):
+    def broken(self, queries):
+        raise error
+
+    with (
+        served({"tiny": tiny_explainer}) as address,
+        httpx.Client(base_url=address, timeout=60) as client,
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(CausalScorer, "score", broken)
+            name, data = events(client, {"text": TEXT})[-1]
+            assert name == "failed"
+            assert said in data["error"]
+            assert "\n" not in data["error"]
+        assert events(client, {"text": TEXT, "options": {"generate": 1}})[-1][0] == "done"
+
+
+def test_mixed_requests_of_many_clients_are_answered_as_one_by_one(tiny_explainer):
+    texts = ["The quick brown fox", "The law of the land", "When my flight landed", TEXT]
+    wanted = {
+        (text, method): tiny_explainer.explain(text, generate=3, method=method)
+        for text in texts
+        for method in ("greedy", "gradient-norm")
+    }
+    answers: list[bool] = []
+
+    def client(number: int) -> None:
+        with httpx.Client(base_url=address, timeout=120) as client:
+            for (text, method), expected in list(wanted.items())[number % 4 :][:3]:
+                found = explained(client, text=text, options={"generate": 3, "method": method})
+                answers.append(found == expected)
+                rationale = expected[0]
+                score = client.post(
+                    "/score",
+                    json={
+                        "tokens": bare(expected),
+                        "target": rationale.target,
+                        "keep": list(rationale.indices),
+                    },
+                ).json()
+                answers.append(score["sufficient"] == rationale.sufficient)
+
+    with served({"tiny": tiny_explainer}, limits=Limits(waiting=200)) as address:
+        threads = [threading.Thread(target=client, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(answers) == 8 * 6
+    assert all(answers)
