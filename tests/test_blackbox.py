@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rationales import METHODS, BlackBoxScorer, Context, Explainer, RationalesError, Score
 from rationales.methods import CONTROLS, SEARCHES
-from rationales.ranking import RandomOrder, order
+from rationales.ranking import attribute, order
 
 Asked = list[tuple[list[tuple[list[int], list[int]]], int]]
 
@@ -257,7 +257,8 @@ def test_a_black_box_explains(method: str, indices: tuple[int, ...]) -> None:
 def test_a_black_box_explains_in_random_order(seed: int) -> None:
     [rationale] = explainer().explain(TEXT, continuation=" Paris", method="random", seed=seed)
     context = Context(ids=(0, 1, 2, 3, 4), target_id=PARIS, required=(4,))
-    shuffled = [index for (index,) in order(context, *RandomOrder(seed).rank([context]))]
+    [importances] = attribute([context], "random", seed=seed)
+    shuffled = [index for (index,) in order(context, importances)]
     enough = next(n for n in range(5) if {1, 3} <= set(shuffled[:n]))
     assert rationale.indices == (4, *shuffled[:enough])
     assert rationale.sufficient

@@ -10,7 +10,7 @@ from scipy import stats
 
 from rationales.compat.rows import Rows, sample_rows
 from rationales.compat.subsets import mixture, uniform
-from rationales.compat.text import detokenise, is_tokenised, pack, read_text
+from rationales.compat.text import detokenise, pack, read_text
 from rationales.errors import RationalesError
 from rationales.text import prefix_ids
 
@@ -28,7 +28,6 @@ def test_the_spacing_of_wikitext_is_undone():
  = = Gameplay = =
  Pat O 'Connor 's film didn 't cost $ 5 : " I ' ve ' had ' it " , he said at 10 : 30 !
 """
-    assert is_tokenised(tokenised)
     assert detokenise(tokenised).split("\n") == [
         "A tactical role-playing game (Japanese: 戦場, lit. Field) sold 1,250.5 copies.",
         'It follows the "Nameless", and "Calamaty Raven"; the players\' choice, isn\'t it?',

@@ -673,7 +673,7 @@ def test_a_folder_without_a_record_or_with_a_damaged_one_is_refused(
     for file in adapter.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "adapter_model.safetensors").write_bytes(b"rubbish")
-    with pytest.raises(RationalesError, match="is damaged") as caught:
+    with pytest.raises(RationalesError, match=r"the adapter in .* cannot be loaded") as caught:
         load_adapter(model, tmp_path)
     one_line(caught)
     (tmp_path / "compat.json").write_text("{}")

@@ -25,7 +25,7 @@ from rationales.experiments.translation.alignments_data import AlignedPair, read
 from rationales.experiments.translation.detokenization import detokenize
 from rationales.experiments.translation.sentences import Rationales, Sentence
 from rationales.metrics import Seam
-from rationales.ranking import make_ranker
+from rationales.ranking import attribute
 from rationales.runs import Lines
 from rationales.translator import Translator
 
@@ -307,8 +307,7 @@ def test_the_first_source_token_is_that_of_the_order(data, translator, tmp_path)
                 first = next(index for index in after if index < each.source)
                 if method.name == "greedy":
                     continue
-                ranker = make_ranker(method.row, translator.model, ig_steps=3)
-                [importances] = ranker.rank([context])
+                [importances] = attribute([context], method.row, translator.model, ig_steps=3)
                 if method.options.absolute:
                     importances = [abs(value) for value in importances]
                 free = [i for i in range(each.source) if i not in each.pinned]

@@ -117,25 +117,10 @@ def test_failures_are_answered_as_they_come(tiny_tokenizer):
 
 
 def test_the_errors_of_a_ranker_are_those_of_its_text(tiny_explainer, monkeypatch):
-    from rationales.ranking import factory
+    def attribute(contexts, *_):
+        return [[0.0 if len(c.ids) < 6 else float("nan")] * len(c.ids) for c in contexts]
 
-    make = factory.make_ranker
-
-    class Failing:
-        def __init__(self, ranker):
-            self.ranker = ranker
-
-        def rank(self, contexts):
-            nan = float("nan")
-            return [
-                found if len(found) < 6 else [nan] * len(found)
-                for found in self.ranker.rank(contexts)
-            ]
-
-    monkeypatch.setattr(
-        "rationales.ranking.factory.make_ranker",
-        lambda *given, **more: Failing(make(*given, **more)),
-    )
+    monkeypatch.setattr("rationales.ranking.importances.attribute", attribute)
     options = Options(target="last", method="nearest-first")
     texts = ["the dog", "the law of the land is the law", "the fox"]
     answers = list(tiny_explainer.explain_all(Request(text, options) for text in texts))

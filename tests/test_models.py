@@ -401,7 +401,6 @@ def test_a_revision_is_looked_up_in_the_local_cache(hub_cache, saved):
     folder = put_in_cache(hub_cache, "tiny/llama", saved, "v1")
     for revision in ("v1", "abc"):  # a branch or a tag, and its commit
         assert load_model("tiny/llama", revision=revision).folder == folder
-        assert model_path("tiny/llama", revision) == folder
     assert "IT is not on this machine" in complaint("tiny/llama")
     assert list_models()[1].state == "ready (revision v1)"
 

@@ -19,9 +19,6 @@ from rationales.cli.arguments import Question, option_group
 from rationales.context import causal_context
 from rationales.errors import OptionError
 from rationales.options import DEFAULTS, READ_BY, OptionKeywords, check_input
-from rationales.ranking import make_ranker
-
-from tiny_models import build_translator
 
 TEXT = "the dog sat on the"
 GIVEN: dict[str, Any] = {
@@ -171,13 +168,6 @@ def test_what_shapes_a_rationale_is_recorded():
     given_options = {"unit": "sentence", "language": "de"}
     assert Options(**given_options).shaping() == given_options
     assert Options(method="random", seed=3).shaping() == {}
-
-
-def test_steps_of_integrated_gradients_are_those_of_the_kind_of_model(tiny_explainer):
-    assert make_ranker("integrated-gradients", tiny_explainer.model).steps == 100
-    assert make_ranker("integrated-gradients", tiny_explainer.model, ig_steps=7).steps == 7
-    translator = build_translator("marian", vocab_size=100)
-    assert make_ranker("integrated-gradients", translator).steps == 50
 
 
 def test_a_budget_of_0_is_no_limit():

@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rationales import Context, Score, TableScorer, rationalize
-from rationales.ranking import NearestFirst, RandomOrder, order
+from rationales.ranking import attribute, order
 from rationales.search import exhaustive as exhaustive_module
 from rationales.search.base import Search
 from rationales.search.driver import run
@@ -382,10 +382,10 @@ def test_controls_add_in_their_order() -> None:
     never = TableScorer(lambda kept: Score(-1.0, OTHER))
     nearest = rationalize(context, never, method="nearest-first")
     assert nearest.indices == (4, 3, 2, 0)
-    assert order(context, *NearestFirst().rank([context])) == ((3,), (2,), (0,))
+    assert order(context, *attribute([context], "nearest-first")) == ((3,), (2,), (0,))
     for seed in range(5):
         shuffled = rationalize(context, never, method="random", seed=seed)
-        ranked = order(context, *RandomOrder(seed).rank([context]))
+        ranked = order(context, *attribute([context], "random", seed=seed))
         assert shuffled.indices == (4, *(index for (index,) in ranked))
     orders = {rationalize(context, never, method="random", seed=s).indices for s in range(40)}
     assert len(orders) == 6  # all orders of three candidates

@@ -11,7 +11,7 @@ from rationales.errors import RationalesError, given
 from rationales.explainer import Explainer
 from rationales.models.default import OnStage
 from rationales.models.files import Kind, check_kind, check_vocabulary
-from rationales.models.loading import LoadOptions, is_default, load_model
+from rationales.models.loading import LoadedModel, LoadOptions, is_default, load_model
 from rationales.text import Tokenizer
 from rationales.translator import Translator
 
@@ -75,39 +75,36 @@ def load(
         _check_model(model, revision)
     if tokenizer is not None:
         check_tokenizer(tokenizer)
-    network: Any = model
-    folder: Path | None = None
     if model is None or isinstance(model, str):
         if adapter is None and is_default(model) and kind != "seq2seq":
             adapter = DEFAULT_ADAPTER
         loaded = load_model(model, kind=kind, **options)
-        network, name, folder = loaded.model, loaded.name, loaded.folder
-        tokenizer = loaded.tokenizer if tokenizer is None else tokenizer
     else:
         name = getattr(model.config, "_name_or_path", "") or type(model).__name__
+        loaded = LoadedModel(model, tokenizer, name, folder=None)
+    tokenizer = loaded.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
         raise RationalesError("a model object needs its tokenizer: load(model=..., tokenizer=...)")
+    network, name, folder = loaded.model, loaded.name, loaded.folder
     check_vocabulary(network, tokenizer, "the tokenizer given", "give the model's own tokenizer")
     translates = bool(getattr(network.config, "is_encoder_decoder", False))
     check_kind(name, "seq2seq" if translates else "causal", type(network).__name__, kind)
+    from rationales.compat.adapter import load_adapter
+    from rationales.scoring.adapted import AdaptedScorer
+    from rationales.scoring.causal import CausalScorer
     from rationales.scoring.logits import DEFAULT_BATCH_TOKENS
+    from rationales.scoring.seq2seq import Seq2SeqScorer
 
-    batch_tokens = DEFAULT_BATCH_TOKENS if batch_tokens is None else batch_tokens
+    adapter = None if adapter is False else adapter
+    batch_tokens = batch_tokens or DEFAULT_BATCH_TOKENS
     if translates:
-        from rationales.scoring.seq2seq import Seq2SeqScorer
-
-        if adapter is not None and adapter is not False:
+        if adapter is not None:
             raise RationalesError("adapters are for causal language models: leave out the adapter")
         scorer = Seq2SeqScorer(network, batch_tokens=batch_tokens)
         return Translator(scorer, tokenizer, name=name, model=network, folder=folder)
-    from rationales.scoring.causal import CausalScorer
-
     base = CausalScorer(network, batch_tokens=batch_tokens)
-    if adapter is None or adapter is False:
+    if adapter is None:
         return Explainer(base, tokenizer, name=name, model=network, folder=folder)
-    from rationales.compat.adapter import load_adapter
-    from rationales.scoring.adapted import AdaptedScorer
-
     home = adapter_folder(adapter)
     adapted = load_adapter(network, home)
     return Explainer(

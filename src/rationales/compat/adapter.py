@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rationales.errors import OptionError, RationalesError, first_line
-from rationales.models.files import quietly
+from rationales.errors import OptionError, RationalesError, cannot
+from rationales.models.files import reading
 from rationales.models.identity import fingerprint
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def read_record(folder: str | Path) -> dict[str, Any]:
             "train one with `rationales compat train`"
         ) from error
     except OSError as error:
-        raise RationalesError(f"cannot read {path}: {error.strerror or error}") from error
+        raise cannot("read", path, error) from error
     except (ValueError, KeyError, TypeError) as error:
         raise RationalesError(f"{path} is damaged: train or fetch the adapter again") from error
     return dict(record)
@@ -73,11 +73,8 @@ def load_adapter(model: PreTrainedModel, folder: str | Path) -> PreTrainedModel:
     from peft import PeftModel  # here, as it takes a second that a mere record need not
 
     merged: Any = copy.deepcopy(model).to(torch.float32)  # type: ignore[arg-type]  # what an adapter adds is lost in fewer bits
-    try:
-        with quietly():
-            adapted = PeftModel.from_pretrained(merged, folder, torch_device=str(model.device))
-            merged = adapted.merge_and_unload(safe_merge=True)
-    except Exception as error:  # whatever peft makes of damaged files, it is one line here
-        raise RationalesError(f"the adapter in {folder} is damaged: {first_line(error)}") from error
+    with reading(f"the adapter in {folder}"):
+        adapted = PeftModel.from_pretrained(merged, folder, torch_device=str(model.device))
+        merged = adapted.merge_and_unload(safe_merge=True)
     result: PreTrainedModel = merged.to(model.dtype).requires_grad_(False).eval()
     return result

@@ -83,23 +83,14 @@ def measure_model(
     scorers: dict[str | None, SubsetScorer] = {None: explainer.scorer}
     if isinstance(explainer.scorer, AdaptedScorer):
         scorers = {None: explainer.scorer.base, explainer.adapter: explainer.scorer}
-    return [
-        Measurement(
-            model=explainer.name,
-            text=source.name,
-            length=options.length,
-            seed=options.seed,
-            adapter=name,
-            **measure(
-                scorer,
-                explainer.tokenizer,
-                source.text,
-                options,
-                partial(progress, "measuring" if name is None else "measuring with the adapter"),
-            ),
+    measurements = []
+    for name, scorer in scorers.items():
+        tell = partial(progress, "measuring" if name is None else "measuring with the adapter")
+        found = measure(scorer, explainer.tokenizer, source.text, options, tell)
+        measurements.append(
+            Measurement(model=explainer.name, text=source.name, adapter=name, **found)
         )
-        for name, scorer in scorers.items()
-    ]
+    return measurements
 
 
 def measure(
@@ -109,7 +100,7 @@ def measure(
     options: MeasureOptions | None = None,
     progress: Callable[[float, float, str], None] = lambda *_: None,
 ) -> dict[str, Any]:
-    """The fields of a ``Measurement`` that come from the model: by_size, full, unigram, the."""
+    """The fields of a ``Measurement``, but for the names of model, text and adapter."""
     options = options or MeasureOptions()
     rows = pack(text, tokenizer, options.length + 1)
     if len(rows) < 2:
@@ -151,7 +142,9 @@ def measure(
     by_size = {size: _summary([-p for p in ask(queries)]) for size, queries in subsets.items()}
     counts = Counter(ids)
     return {
+        "length": options.length,
         "samples": len(contexts),
+        "seed": options.seed,
         "full": by_size.pop(options.length),
         "by_size": by_size,
         "unigram": _summary([-math.log(counts[c.target_id] / len(ids)) for c in contexts]),

@@ -181,5 +181,4 @@ class MeasureOptions:
     @property
     def sizes(self) -> tuple[int, ...]:
         """The subset sizes that are smaller than the context: 1, 2, 4, 8, …"""
-        doubled = (2**power for power in range(self.length.bit_length()))
-        return tuple(size for size in doubled if size < self.length)
+        return tuple(2**power for power in range((self.length - 1).bit_length()))

@@ -14,21 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import (
-    LoraConfig,
-    get_peft_model,
-    get_peft_model_state_dict,
-    set_peft_model_state_dict,
-)
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
+from safetensors.torch import save_file
 
 from rationales.compat.adapter import CONFIG, WEIGHTS
 from rationales.compat.inputs import MaskedPass
 from rationales.compat.options import TrainOptions
 from rationales.compat.rows import generator
-from rationales.errors import RationalesError, first_line
-from rationales.models.files import save_model
+from rationales.errors import RationalesError
+from rationales.models.files import reading, save_model
 from rationales.models.loading import LoadedModel
 
 if TYPE_CHECKING:
@@ -74,28 +68,23 @@ def save_student(module: Any, loaded: LoadedModel, name: str, folder: Path) -> N
 
 def _with_adapter(model: PreTrainedModel, options: TrainOptions) -> Any:
     """The model with (alpha / rank) · B A x added to all linear layers but the last."""
-    config = LoraConfig(
-        r=options.lora_rank,
-        lora_alpha=options.lora_alpha,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
-    )
-    with torch.random.fork_rng(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # GPT-2's transposed layers are noticed, and told of
-        torch.manual_seed(generator(options.seed, "lora", 0).initial_seed())
-        module: Any = get_peft_model(model.requires_grad_(False), config)
-    if options.start is None:
-        return module
-    folder = Path(options.start)
-    try:
-        start = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        weights = load_file(folder / WEIGHTS)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise RationalesError(f"cannot start from {folder}: {first_line(error)}") from error
-    if (start.get("r"), start.get("lora_alpha")) != (options.lora_rank, options.lora_alpha):
-        raise RationalesError(
-            f"the adapter in {folder} has rank {start.get('r')} and alpha "
-            f"{start.get('lora_alpha')}: give the same with --lora-rank and --lora-alpha"
+    model.requires_grad_(False)
+    rank, alpha, start = options.lora_rank, options.lora_alpha, options.start
+    if start is None:
+        config = LoraConfig(
+            r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM"
         )
-    set_peft_model_state_dict(module, {name: weight.float() for name, weight in weights.items()})
+        with torch.random.fork_rng(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # GPT-2's transposed layers are noticed, and told of
+            torch.manual_seed(generator(options.seed, "lora", 0).initial_seed())
+            return get_peft_model(model, config)
+    with reading(f"the adapter in {start}"):
+        device = str(model.device)
+        module = PeftModel.from_pretrained(model, start, is_trainable=True, torch_device=device)
+    found: Any = module.peft_config["default"]
+    if (found.r, found.lora_alpha) != (rank, alpha):
+        raise RationalesError(
+            f"the adapter in {start} has rank {found.r} and alpha {found.lora_alpha}: "
+            "give the same with --lora-rank and --lora-alpha"
+        )
     return module

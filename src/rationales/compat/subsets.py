@@ -58,9 +58,7 @@ DISTRIBUTIONS: dict[str, Distribution] = {
 }
 
 
-def mixture(
-    distribution: Distribution, probability: float, pinned: int = 0
-) -> Callable[[int, int, int, torch.Generator], torch.Tensor]:
+def mixture(distribution: Distribution, probability: float, pinned: int = 0) -> Distribution:
     """A distribution that is incomplete with this probability, and otherwise the full context.
 
     The first ``pinned`` tokens (a beginning of sequence) are no part of the draw: always kept.

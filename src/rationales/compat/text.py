@@ -13,10 +13,12 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -26,7 +28,7 @@ from rationales.text import Tokenizer, prefix_ids
 _SENTENCE_END = re.compile(r"""(?<=[.!?…])["'”’)\]]*\s+(?=\S)|(?<=[。！？])""")
 _TOKENIZER_BATCH = 4096
 
-# The spacing of WikiText.
+# The spacing of WikiText; a text with a mark is in it.
 _MARK = re.compile(r" @([-,.])@(?: |$)")
 _HEADING = re.compile(r"\s*= .* =\s*")
 _PAIRED = re.compile(r"""(?<![^\s("'\[])(["'])(?!\S)""")
@@ -52,8 +54,7 @@ class TextFile:
     text: str
 
 
-@dataclass(frozen=True)
-class _Piece:
+class _Piece(NamedTuple):
     """A sentence, or a part of one that is very long, with the white space after it."""
 
     text: str
@@ -71,7 +72,7 @@ def read_text(path: str | Path) -> TextFile:
     return TextFile(
         name=Path(path).name,
         sha256=hashlib.sha256(data).hexdigest(),
-        text=detokenise(text) if is_tokenised(text) else text,
+        text=detokenise(text) if _MARK.search(text) else text,
     )
 
 
@@ -87,31 +88,24 @@ def pack(text: str, tokenizer: Tokenizer, length: int) -> torch.Tensor:
         parts = (_shorten(p, count / room) for p, count in zip(pieces, counts, strict=True))
         pieces = list(chain.from_iterable(parts))
         counts = _counts(tokenizer, pieces)
-    spans = _spans(counts, [piece.starts_paragraph for piece in pieces], room)
-    texts = ["".join(p.text for p in pieces[start:end]).lstrip() for start, end in spans]
+    texts = list(_row_texts(pieces, counts, room))
     rows = [[*prefix, *ids[:room]] for ids in _tokenise(tokenizer, texts) if len(ids) >= room]
     return torch.tensor(rows, dtype=torch.int32).reshape(-1, length)
 
 
-def _spans(
-    counts: Sequence[int], starts_paragraph: Sequence[bool], room: int
-) -> Iterator[tuple[int, int]]:
-    """For each row, the first of its pieces and the end of those that are sure to fill it."""
+def _row_texts(pieces: Sequence[_Piece], counts: Sequence[int], room: int) -> Iterator[str]:
+    """For each row, the text that is sure to fill it; pieces have these counts of tokens."""
     before = [0, *accumulate(counts)]
-    starts = [place for place, is_start in enumerate(starts_paragraph) if is_start]
-    following = iter([*starts, len(counts)])
-    paragraph, start = next(following), 0
-    while start < len(counts):
-        end = cut = start
+    paragraphs = [place for place, piece in enumerate(pieces) if piece.starts_paragraph]
+    paragraphs.append(len(pieces))
+    start = 0
+    while start < len(pieces):
         # Tokens are counted piece by piece; tokenised together, there may be a few less.
-        while end < len(counts) and before[end] - before[start] < room + room // 8 + 8:
-            end += 1
-        while cut < len(counts) and before[cut + 1] - before[start] <= room:
-            cut += 1
-        yield start, end
+        end = bisect_left(before, before[start] + room + room // 8 + 8)
+        yield "".join(piece.text for piece in pieces[start:end]).lstrip()
+        cut = bisect_right(before, before[start] + room) - 1
         start = max(cut, start + 1)  # the piece that was cut short begins the next row …
-        while paragraph < start:
-            paragraph = next(following)
+        paragraph = paragraphs[bisect_left(paragraphs, start)]
         if before[paragraph] - before[start] < room // 2:
             start = paragraph  # … unless a paragraph begins soon
 
@@ -128,13 +122,8 @@ def _pieces(text: str) -> Iterator[_Piece]:
 
 def _split(text: str, separator: re.Pattern[str]) -> Iterator[str]:
     """The parts of a text, each with the separator at its end."""
-    start = 0
-    for match in separator.finditer(text):
-        if match.end() > start:
-            yield text[start : match.end()]
-            start = match.end()
-    if start < len(text):
-        yield text[start:]
+    ends = (match.end() for match in separator.finditer(text))
+    return (text[a:b] for a, b in pairwise([0, *ends, len(text)]) if a < b)
 
 
 def _shorten(piece: _Piece, rows: float) -> Iterator[_Piece]:
@@ -157,11 +146,6 @@ def _tokenise(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[list[int]]
     for start in range(0, len(texts), _TOKENIZER_BATCH):
         batch = list(texts[start : start + _TOKENIZER_BATCH])
         yield from tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]
-
-
-def is_tokenised(text: str) -> bool:
-    """Whether a text has the marks ``@-@``, ``@,@`` or ``@.@`` of WikiText's spacing."""
-    return _MARK.search(text) is not None
 
 
 def detokenise(text: str) -> str:

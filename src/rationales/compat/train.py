@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from accelerate import PartialState
 
-from rationales.compat.adapter import RECORD, WEIGHTS, check_base, read_record
+from rationales.compat.adapter import RECORD, WEIGHTS, check_adapter, check_base, read_record
 from rationales.compat.inputs import MaskedPass, check_model
 from rationales.compat.losses import row_weights
 from rationales.compat.options import SELF, TrainOptions
@@ -33,6 +33,7 @@ from rationales.compat.students import make_student, save_student
 from rationales.compat.subsets import DISTRIBUTIONS, mixture
 from rationales.compat.text import TextFile, pack, read_text
 from rationales.compat.trainer import SubsetTrainer, training_arguments
+from rationales.data import sha256
 from rationales.errors import RationalesError
 from rationales.models.default import DEFAULT_MODEL
 from rationales.models.identity import fingerprints
@@ -97,12 +98,9 @@ def train(options: TrainOptions, *, progress: OnProgress | None = None) -> Train
         "base": identity["base"]["fingerprints"]["float32"],
         "data": [file["sha256"] for file in identity["data"]],
     }
-    names = {"base": identity["base"]["name"]}
-    with (
-        run.opened(compared, options.overwrite, names)
-        if processes.is_main_process
-        else nullcontext()
-    ):
+    name = identity["base"]["name"]
+    opened = run.opened(compared, options.overwrite, {"base": name})
+    with opened if processes.is_main_process else nullcontext():
         processes.wait_for_everyone()
         if (run.path / RECORD).exists():
             record = read_record(run.path)
@@ -116,7 +114,7 @@ def train(options: TrainOptions, *, progress: OnProgress | None = None) -> Train
                 raise TrainingInterrupted(trainer.saved_step) from interrupt
             steps = trainer.state.global_step
             record = {
-                "command": options.command(identity["base"]["name"], [file.name for file in files]),
+                "command": options.command(name, [file.name for file in files]),
                 **identity,
                 "steps": steps,
                 "tokens": steps * options.batch * options.length,
@@ -150,13 +148,10 @@ def _identity(loaded: LoadedModel, files: list[TextFile], options: TrainOptions)
 
 def _start(loaded: LoadedModel, folder: str | Path) -> dict[str, Any]:
     """Which adapter a run continues from, and how that one was trained."""
-    record = read_record(folder)
+    record = check_adapter(folder)
     check_base(loaded.model, record, folder)
-    try:
-        digest = hashlib.sha256((Path(folder) / WEIGHTS).read_bytes()).hexdigest()
-    except OSError as error:
-        raise RationalesError(f"cannot start from {folder}: {error.strerror or error}") from error
     kept = ("command", "start", "steps", "tokens", "seconds", "loss", "data")
+    digest = sha256(Path(folder) / WEIGHTS)
     return {"sha256": digest, **{name: record[name] for name in kept if name in record}}
 
 

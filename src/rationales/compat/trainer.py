@@ -164,10 +164,6 @@ class SubsetTrainer(Trainer):
         self.is_between_steps = True
         self._on_step(self)
 
-    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Zero: these are not counted."""
-        return 0
-
     # A checkpoint holds the trained weights alone, by name, whether they are an adapter's or all.
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:

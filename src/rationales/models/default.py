@@ -74,11 +74,9 @@ def get(
         raise
     except Exception as error:
         reason = getattr(error, "strerror", None) or first_line(error)
-        advice = f"set RATIONALES_CACHE to a writable folder with {SPACE_NEEDED // 10**6} MB free"
-        if getattr(error, "errno", None) is None and "No space left" not in str(error):
-            advice = "check that gguf and accelerate are installed"
         raise RationalesError(
-            f"the default model could not be converted into {folder.parent} ({reason}): {advice}"
+            f"the default model could not be converted into {folder.parent} ({reason}): "
+            f"set RATIONALES_CACHE to a writable folder with {SPACE_NEEDED // 10**6} MB free"
         ) from error
     report("verify", 1.0)
     return folder

@@ -22,6 +22,8 @@ PICKLED = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin")
 TOKENIZER = re.compile(
     r"tokenizer\.json|vocab\.(json|txt)|tekken\.json|(tokenizer|spiece|sentencepiece.*)\.model"
 )
+BESIDE_WEIGHTS = {".json", ".txt", ".model", ".spm", ".jinja"}
+"""The files of a config, a vocabulary and a chat template."""
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 # A field of a GGUF header: key, type (a string), length, value. gguf's own reader takes seconds.
 SMOLLM = b"tokenizer.ggml.pre" + struct.pack("<IQ", 8, 6) + b"smollm"
@@ -116,6 +118,12 @@ def missing_files(names: set[str], allow_pickle: bool) -> str:
     if not any(map(TOKENIZER.fullmatch, names)):
         return "has no tokenizer files (tokenizer.json): save its tokenizer beside the weights"
     return ""
+
+
+def needed_files(names: set[str]) -> list[str]:
+    """The files of a complete model that are loaded; pickled weights only if there are no other."""
+    weights = WEIGHTS if any(map(WEIGHTS.fullmatch, names)) else PICKLED
+    return [n for n in names if weights.fullmatch(n) or Path(n).suffix in BESIDE_WEIGHTS]
 
 
 def check_config(folder: Path, name: str, wanted: Kind | None) -> Kind:

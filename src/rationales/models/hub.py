@@ -11,18 +11,9 @@ from threading import Thread
 from typing import Any
 
 from rationales.errors import RationalesError, first_line
-from rationales.models.files import (
-    PICKLED,
-    WEIGHTS,
-    Kind,
-    check_config,
-    file_names,
-    missing_files,
-)
+from rationales.models.files import Kind, check_config, file_names, missing_files, needed_files
 
 HUB_SECONDS = 8.0
-BESIDE_WEIGHTS = {".json", ".txt", ".model", ".spm", ".jinja"}
-"""The files of a config, a vocabulary and a chat template."""
 
 
 def from_hub(name: str, allow_pickle: bool, kind: Kind | None, revision: str | None) -> Path:
@@ -40,9 +31,8 @@ def from_hub(name: str, allow_pickle: bool, kind: Kind | None, revision: str | N
             check_config(Path(config).parent, name, kind)
         if lacking := missing_files(names, allow_pickle):
             raise RationalesError(f"{name} {lacking}")
-        weights = WEIGHTS if any(map(WEIGHTS.fullmatch, names)) else PICKLED
-        wanted = [n for n in names if weights.fullmatch(n) or Path(n).suffix in BESIDE_WEIGHTS]
-        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
+        needed = needed_files(names)
+        return Path(snapshot_download(name, revision=revision, allow_patterns=needed))
     except Exception as error:
         if missing:  # nearer to the cause than a hub that cannot be reached
             raise RationalesError(f"the cached copy of {name} {missing}") from error

@@ -118,13 +118,12 @@ def check_arguments(name: str | None, **options: Unpack[LoadOptions]) -> None:
         )
 
 
-def model_path(name: str | None = None, revision: str | None = None) -> Path:
+def model_path(name: str | None = None) -> Path:
     """The folder on this machine that holds a model, or its GGUF file; an error if it is absent."""
-    check_arguments(name, revision=revision)
     if name is None or is_default(name):
         if (path := default.find()) is None:
             raise RationalesError(default.ABSENT)
-    elif (path := _local(name) or snapshot(name, revision)) is None:
+    elif (path := _local(name) or snapshot(name)) is None:
         raise RationalesError(f"{name} is not on this machine: it is fetched when first loaded")
     return path
 

@@ -19,55 +19,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from numpy.polynomial.legendre import leggauss
 
 from rationales.context import Context
 from rationales.errors import RationalesError
-from rationales.ranking.inside import inputs, is_encoder_decoder, places, rank_in_runs
+from rationales.ranking.inside import inputs, is_encoder_decoder, places
 from rationales.scoring.hooks import changing, logits_of
 
 
-@dataclass(frozen=True)
-class Gradients:
-    """A ranker by one of the three methods."""
+@torch.enable_grad()  # the caller may have switched gradients off
+def gradient_importances(
+    model: Any, method: str, steps: int, batch_tokens: int, run: Sequence[Context]
+) -> torch.Tensor:
+    """One number per token: the gradient's norm, or its signed product with the embedding.
 
-    model: Any
-    method: str
-    steps: int
-    """Points of the integral."""
-    batch_tokens: int
-    """Tokens of a forward pass over several points."""
-
-    def rank(self, contexts: Sequence[Context]) -> list[list[float]]:
-        """One number per token: the gradient's norm, or its signed product with the embedding."""
-        return rank_in_runs(self.model, contexts, self._rank_run)
-
-    @torch.enable_grad()  # the caller may have switched gradients off
-    def _rank_run(self, run: Sequence[Context]) -> torch.Tensor:
-        length = len(run[-1].ids)
-        importances = torch.zeros(len(run), length, dtype=torch.float64)
-        # The logits of many targets need more memory than the layers of a short context.
-        rows = max(1, self.batch_tokens // max(1, length, 8 * len(run)))
-        for scales, weights in torch.split(self._path(), rows, dim=1):
-            for number, (embedded, gradients) in enumerate(_gradients(self.model, run, scales)):
-                if self.method == "gradient-norm":
-                    effects = gradients.norm(dim=-1)
-                else:
-                    effects = (embedded * gradients).sum(dim=-1)
-                importances[number] += weights @ effects
-        return importances
-
-    def _path(self) -> torch.Tensor:
-        """The scales of the embeddings at which gradients are taken, and the weight of each."""
-        if self.method != "integrated-gradients":
-            return torch.ones(2, 1, dtype=torch.float64)
-        from numpy.polynomial.legendre import leggauss
-
-        nodes, weights = map(torch.from_numpy, leggauss(self.steps))
-        return torch.stack([(nodes + 1) / 2, weights / 2])  # from [−1, 1] to [0, 1]
+    ``steps`` are the points of the integral; a forward pass over several points has at most
+    ``batch_tokens`` tokens.
+    """
+    length = len(run[-1].ids)
+    importances = torch.zeros(len(run), length, dtype=torch.float64)
+    path = torch.ones(2, 1, dtype=torch.float64)  # scales of the embeddings, the weight of each
+    if method == "integrated-gradients":
+        nodes, weights = map(torch.from_numpy, leggauss(steps))
+        path = torch.stack([(nodes + 1) / 2, weights / 2])  # from [−1, 1] to [0, 1]
+    # The logits of many targets need more memory than the layers of a short context.
+    rows = max(1, batch_tokens // max(1, length, 8 * len(run)))
+    for scales, weights in torch.split(path, rows, dim=1):
+        for number, (embedded, gradients) in enumerate(_gradients(model, run, scales)):
+            if method == "gradient-norm":
+                effects = gradients.norm(dim=-1)
+            else:
+                effects = (embedded * gradients).sum(dim=-1)
+            importances[number] += weights @ effects
+    return importances
 
 
 def _gradients(

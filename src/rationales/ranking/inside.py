@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from rationales.context import Context
-from rationales.errors import RationalesError
 from rationales.scoring.guard import at_rest
 from rationales.scoring.positions import dynamic_rope, forget_long_sequences, rope_switch
 
@@ -78,16 +77,10 @@ def inputs(model: Any, context: Context, rows: int = 1) -> dict[str, Any]:
     The mask is explicit, and so are the positions where the model takes them: nothing is left to
     the model's guess.
     """
-    if not context.ids:
-        raise RationalesError("the context is empty: a model needs one token at least")
     device = model.get_input_embeddings().weight.device  # layers may be spread over others
     ids = torch.tensor([context.ids], device=device).expand(rows, -1)
     ordinary = {"use_cache": False, "return_dict": True}
     if is_encoder_decoder(model):
-        if not 0 < context.source < len(context.ids):
-            raise RationalesError(
-                "an encoder–decoder ranks contexts with two sides: make them with seq2seq_context"
-            )
         source, target = ids[:, : context.source], ids[:, context.source :]
         return {
             "input_ids": source,
@@ -119,20 +112,3 @@ def frozen(model: Any) -> Iterator[None]:
         finally:
             for parameter in learning:
                 parameter.requires_grad_(True)
-
-
-@contextmanager
-def eager_attention(model: Any) -> Iterator[None]:
-    """The model with the attention that returns its weights; the former one is put back."""
-    # One entry per sub-config: the parts of a composite model can differ.
-    configs = {"": model.config}
-    configs |= {name: getattr(model.config, name) for name in model.config.sub_configs}
-    before = {n: getattr(each, "_attn_implementation", None) for n, each in configs.items()}
-    if not hasattr(model, "set_attn_implementation") or before[""] == "eager":
-        yield
-        return
-    try:
-        model.set_attn_implementation("eager")
-        yield
-    finally:
-        model.set_attn_implementation(before)

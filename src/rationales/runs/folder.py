@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import platform
 import shutil
 import tempfile
@@ -99,18 +98,12 @@ class RunFolder:
         target = self.path / name
         with self.explained(name):
             target.parent.mkdir(exist_ok=True)
-            handle, temporary = tempfile.mkstemp(
-                prefix=".", suffix=target.suffix, dir=target.parent
-            )
-            os.close(handle)
-            work = Path(temporary)
-            try:
+            with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as folder:
+                work = Path(folder, target.name)
                 yield work
-                work.chmod(0o644)  # temporary files are private; results are not
+                work.chmod(0o644)  # safetensors writes 0600
                 self.record([name])
                 work.replace(target)
-            finally:
-                work.unlink(missing_ok=True)
 
     def record(self, names: Iterable[str]) -> None:
         """Note files that the run writes, so that ``overwrite`` removes these and no others."""
@@ -121,9 +114,7 @@ class RunFolder:
         if new:
             self._write_run(known | {"files": sorted({*known["files"], *new})})
 
-    def _claim(
-        self, identity: dict[str, Any], overwrite: bool, names: dict[str, str | None]
-    ) -> None:
+    def _claim(self, identity: Any, overwrite: bool, names: dict[str, str | None]) -> None:
         """Make the folder that of this run, or raise if it holds anything else."""
         known = self._read()
         if known is None:
@@ -136,13 +127,13 @@ class RunFolder:
             raise RationalesError(f"{self.path} holds a run of {known['kind']}: give another --out")
         elif known["identity"] == identity:
             before = known.get("versions", {})
-            changed = [
+            changed = ", ".join(
                 f"{name} {before.get(name, '(not recorded)')} → {now}"
                 for name, now in versions().items()
                 if before.get(name) != now
-            ]
+            )
             if changed:
-                message = f"{self.path} was begun with other versions: {', '.join(changed)}"
+                message = f"{self.path} was begun with other versions: {changed}"
                 warnings.warn(message, RationalesWarning, stacklevel=4)
             return
         elif not overwrite:
@@ -156,15 +147,8 @@ class RunFolder:
                     (self.path / name).unlink(missing_ok=True)
                 if self.parts.exists():
                     shutil.rmtree(self.parts)
-        self._write_run(
-            {
-                "kind": self._kind,
-                "identity": identity,
-                "names": names,
-                "versions": versions(),
-                "files": [],
-            }
-        )
+        begun = {"kind": self._kind, "identity": identity, "names": names}
+        self._write_run(begun | {"versions": versions(), "files": []})
 
     def _read(self) -> dict[str, Any] | None:
         """The content of run.json; None if there is none."""
@@ -191,12 +175,9 @@ class RunFolder:
         """A context in which a full or read-only disk is an error of one line."""
         try:
             yield
-        except RationalesError:
-            raise
         except Exception as error:
-            why = getattr(error, "strerror", None)
-            if _is_full(error):
-                why = "no space left on the disk"
+            full = "no space left on the disk" if _is_full(error) else None
+            why = full or getattr(error, "strerror", None)
             if why is None:
                 raise
             raise RationalesError(
@@ -227,9 +208,9 @@ def _difference(found: Any, wanted: Any, name: str = "identity") -> str:
 def _is_full(error: BaseException | None) -> bool:
     """Whether an error, or its cause, says that the disk is full."""
     while error is not None:
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        if "No space left" in str(error):  # safetensors has an exception of its own
+        number = getattr(error, "errno", None)
+        # safetensors has an exception of its own
+        if number in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rationales.errors import RationalesError
+from rationales.errors import RationalesError, cannot
 
 OnProgress = Callable[[str, float, float | None, str], None]
 """Called with what is being done, how much of it is done, of how much, and a short note."""
@@ -41,7 +41,7 @@ class Lines:
                 with path.open("r+b") as file:
                     file.truncate(len(whole))
         except OSError as error:
-            raise self._problem("read", error) from error
+            raise cannot("read", path, error) from error
         for number, text in enumerate(whole.splitlines(), start=1):
             try:
                 line = json.loads(text)
@@ -74,23 +74,18 @@ class Lines:
                     os.fsync(file.fileno())
                     self._synced = now
         except OSError as error:
-            raise self._problem("write", error) from error
+            told = cannot("write", self.path, error)
+            raise RationalesError(f"{told}; what was finished before is kept") from error
         self._lines[self._key_of(line)] = line
 
     def _key_of(self, line: Line) -> tuple[Any, ...]:
         return tuple(line[name] for name in self._key)
 
-    def _problem(self, verb: str, error: OSError) -> RationalesError:
-        why = error.strerror or str(error)
-        return RationalesError(
-            f"cannot {verb} {self.path}: {why}; what was finished before is kept"
-        )
-
 
 def seconds_in(path: Path) -> float:
     """What the work in a file of whole lines took, over all the runs that wrote it."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return float(sum(json.loads(line).get("seconds", 0) for line in text.splitlines()))
+    data = path.read_bytes() if path.exists() else b""
+    return float(sum(json.loads(line).get("seconds", 0) for line in data.splitlines()))
 
 
 @dataclass

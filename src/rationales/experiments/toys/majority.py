@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
-from annotated_types import Ge, Le, Lt
+from annotated_types import Ge, Lt
 
+from rationales.compat.options import Count, Share
 from rationales.compat.rows import generator
 from rationales.compat.subsets import mixture, uniform
 from rationales.experiments.run import Run, open_run
@@ -29,7 +30,6 @@ from rationales.experiments.toys.majority_language import (
     perplexity,
 )
 from rationales.experiments.toys.training import (
-    Count,
     ModelSettings,
     Schedule,
     Task,
@@ -63,7 +63,7 @@ class Settings(ModelSettings):
     """Lines for validation, and as many for the test."""
     feed_forward: Count = 256
     """Dimensions of the feed-forward layers."""
-    mixture: Annotated[float, Ge(0), Le(1)] = 0.5
+    mixture: Share = 0.5
     """In word dropout, the share of the lines with incomplete contexts."""
     subsets: Count = 256
     """Random subsets of each size and number of ones."""

@@ -3,9 +3,6 @@
 A model that was trained on complete contexts only has never seen a lone token beyond the first
 position. A small GPT-2 with learned positions is trained on a text, then fine-tuned for
 compatibility. f("the" | "the" at position t) is measured before and after.
-
-A rotary model sees only the distances between tokens: to it, a lone token is the same at every
-position, and its curve is flat.
 """
 
 from __future__ import annotations
@@ -167,9 +164,6 @@ def _models(
     folder.write(f"{PARTS}/{source.name}", text)
     save_model(before, tokenizer, start)
 
-    def tell(what: str, done: float, total: float | None, note: str) -> None:
-        progress("fine-tuning for compatibility", done, total, note)
-
     tuned = train(
         TrainOptions(
             texts=(str(source),),
@@ -183,7 +177,7 @@ def _models(
             cpu=True,
             **asdict(settings.fine_tuning),
         ),
-        progress=tell,
+        progress=lambda _, *rest: progress("fine-tuning for compatibility", *rest),
     )
     after: PreTrainedModel = GPT2LMHeadModel.from_pretrained(tuned.folder)
     return {"before": (before, seconds), "after": (after.train(False), tuned.seconds)}
@@ -229,7 +223,7 @@ def _tokenizer(text: str, settings: Settings, folder: Run) -> PreTrainedTokenize
 
 
 def _word_id(tokenizer: PreTrainedTokenizerFast) -> int:
-    ids = tokenizer(WORD, add_special_tokens=False)["input_ids"]
+    ids = _encode(tokenizer, WORD)
     if len(ids) != 1:
         raise RationalesError(
             f"“{WORD.strip()}” is not one token of the vocabulary, as the text is too short or "

@@ -19,6 +19,7 @@ from safetensors.torch import load_model, save_model
 
 from rationales.checking import check_fields
 from rationales.compat.inputs import MaskedPass
+from rationales.compat.options import Count
 from rationales.compat.rows import Rows, generator
 from rationales.compat.subsets import Distribution
 from rationales.compat.trainer import SubsetTrainer, training_arguments
@@ -27,9 +28,6 @@ from rationales.runs import PARTS, OnProgress, RunFolder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-
-Count = Annotated[int, Ge(1)]
 
 
 @dataclass(frozen=True)
