@@ -34,6 +34,11 @@ _WORDS = {
     "too_short": "a list that is not empty",
     "callable_type": "a function",
     "predicate_failed": "one of the known values",
+    "greater_than_equal": "at least {ge:g}",
+    "greater_than": "more than {gt:g}",
+    "less_than_equal": "at most {le:g}",
+    "less_than": "less than {lt:g}",
+    "literal_error": "{expected}",
 }
 """What was expected, by the type of Pydantic's error."""
 
@@ -94,18 +99,8 @@ def located(error: ValidationError, data: Any) -> str:
 
 def described(error: ErrorDetails) -> str:
     """What was expected instead, as the end of "must be …"."""
-    kind, context = error["type"], error.get("ctx", {})
-    if kind == "greater_than_equal":
-        return f"at least {context['ge']:g}"
-    if kind == "greater_than":
-        return f"more than {context['gt']:g}"
-    if kind == "less_than_equal":
-        return f"at most {context['le']:g}"
-    if kind == "less_than":
-        return f"less than {context['lt']:g}"
-    if kind == "literal_error":
-        return str(context["expected"]).replace("'", "")
-    return _WORDS.get(kind) or error["msg"]
+    words = _WORDS.get(error["type"])
+    return words.format(**error.get("ctx", {})).replace("'", "") if words else error["msg"]
 
 
 def _path(error: ErrorDetails) -> Sequence[int | str]:

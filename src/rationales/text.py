@@ -51,12 +51,14 @@ def encode(tokenizer: Tokenizer, text: str, options: Options) -> Passage:
     if not text.strip():
         raise RationalesError("the text is empty: give at least one word")
     check_unicode(text)
-    check_unicode(options.continuation or "")
     if options.chat:
         ids, pinned = _encode_chat(tokenizer, text)
         prompt = _chat(tokenizer, text)
     else:
-        ids, pinned = _encode_plain(tokenizer, text, pin=options.specials == "pinned")
+        # Special tokens after the text (an end of sequence) are left out: the text goes on.
+        before = prefix_ids(tokenizer, text)
+        ids = before + token_ids(tokenizer, text, specials=False)
+        pinned = frozenset(range(len(before)) if options.specials == "pinned" else ())
         prompt = text
     start = len(ids)
     if not ids:
@@ -119,16 +121,6 @@ def prefix_ids(tokenizer: Tokenizer, text: str = "a") -> list[int]:
         if whole[before : before + len(plain)] == plain:
             return whole[:before]
     return []
-
-
-def _encode_plain(tokenizer: Tokenizer, text: str, pin: bool) -> tuple[list[int], frozenset[int]]:
-    """Ids with the special tokens that the tokenizer puts before the text, and those pinned.
-
-    Special tokens after the text (an end of sequence) are left out: the text goes on.
-    """
-    before = prefix_ids(tokenizer, text)
-    pinned = frozenset(range(len(before))) if pin else frozenset()
-    return before + token_ids(tokenizer, text, specials=False), pinned
 
 
 def _encode_chat(tokenizer: Tokenizer, text: str) -> tuple[list[int], frozenset[int]]:

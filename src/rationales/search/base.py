@@ -86,6 +86,7 @@ class Trail:
             steps=tuple(self._steps),
             stopped=None if self.sufficient else stopped,
             units=(*required, *self.added) if context.units is not None else None,
+            target_length=len(context.span_ids) + 1,
         )
 
     def at_limit(self) -> Rationale:

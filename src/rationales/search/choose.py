@@ -58,7 +58,9 @@ def make_search(
         raise RationalesError("coarse-to-fine search needs levels of units: give Context(levels=…)")
     search = level_by_level if options.coarse_to_fine else find
     rationale = yield from disjoint(context, options.disjoint, search)
-    rationale = _finished(rationale, context.units is not None, len(context.span_ids) + 1)
+    if context.units is None:  # those of disjoint and coarse-to-fine search are tokens
+        others = tuple(replace(other, units=None) for other in rationale.alternatives)
+        rationale = replace(rationale, units=None, alternatives=others)
     predicted = is_first_choice(full, context)
     return replace(rationale, predicted=predicted, full_context=make_step(full))
 
@@ -82,13 +84,5 @@ def _search(
             return soft(context, criterion, penalty=options.value("penalty"), max_size=size)
     if importances is None:
         raise RationalesError(f"the method {options.method} needs importances")
-    return ordered(
-        context, order(context, importances(), options.absolute), criterion, max_size=size
-    )
-
-
-def _finished(rationale: Rationale, has_units: bool, target_length: int) -> Rationale:
-    """The rationale with the length of its target, and without units if these are tokens."""
-    others = tuple(_finished(other, has_units, target_length) for other in rationale.alternatives)
-    units = rationale.units if has_units else None
-    return replace(rationale, units=units, target_length=target_length, alternatives=others)
+    units = order(context, importances(), options.absolute)
+    return ordered(context, units, criterion, max_size=size)
