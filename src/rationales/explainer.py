@@ -11,9 +11,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, ClassVar, TypeVar, overload
 
 from rationales.arguments import (
     check_context,
@@ -24,21 +23,20 @@ from rationales.arguments import (
 )
 from rationales.context import Context
 from rationales.errors import OptionError, RationalesError, given
-from rationales.methods import BASELINES
 from rationales.options import Input, OptionKeywords, Options, check_input
 from rationales.ranking import Importances
 from rationales.requests import Failure, Interrupted, Job, Progress, Request
 from rationales.result import Explanation, Rationale
 from rationales.scoring.protocol import SubsetScorer
-from rationales.search.base import Search
-from rationales.search.choose import make_search
+from rationales.search.base import Asking, Search
+from rationales.search.choose import make_searches
 from rationales.search.driver import run
 from rationales.targets import find_targets
 from rationales.text import (
     Passage,
     Tokenizer,
-    alternative_id,
     check_unicode,
+    continuation_ids,
     encode,
     make_tokens,
     token_text,
@@ -50,9 +48,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 K = TypeVar("K", bound=Hashable)
-
-_MOST_TOGETHER = 256
-"""Contexts that are attributed together at most."""
 
 
 class Explainer:
@@ -149,21 +144,9 @@ class Explainer:
     ) -> Iterator[tuple[K, Rationale | RationalesError]]:
         """What ``rationalize`` finds, or what is wrong with a context; the others go on."""
         importances = Importances(self.model, getattr(self.scorer, "batch_tokens", None))
-
-        def searches() -> Iterator[tuple[K, Context, Any]]:
-            asked = (
-                (key, context, options if isinstance(options, Options) else options(key))
-                for key, context in contexts
-            )
-            for together in _together(asked):
-                texts = [context for _, context, _ in together]
-                for key, context, own in together:
-                    seed, steps = own.value("seed"), own.ig_steps
-                    rank = partial(importances.of, context, own.method, seed, steps, texts)
-                    begun = None if start is None else start(key)
-                    yield key, context, _guarded(make_search(context, own, rank, begun))
-
-        yield from run(searches(), self.scorer, on_evaluations=on_scored)
+        searches = make_searches(contexts, options, importances, start)
+        guarded = ((key, context, _guarded(search)) for key, context, search in searches)
+        yield from run(guarded, self.scorer, on_evaluations=on_scored)
 
     def explain_all(
         self,
@@ -290,7 +273,10 @@ class Explainer:
 
     def _first_id(self, text: str) -> int:
         """The id of the first token of a text that might have come instead of a target."""
-        return alternative_id(self.tokenizer, text)
+        ids = continuation_ids(self.tokenizer, "\n", text)
+        if not ids:
+            raise RationalesError(f"the tokenizer makes no token of the alternative {text!r}")
+        return ids[0]
 
     def _generate(self, passage: Passage, count: int) -> Passage:
         """The passage with the model's own continuation of at most ``count`` tokens, by raw argmax.
@@ -378,28 +364,7 @@ def end_ids(model: PreTrainedModel | None, tokenizer: Tokenizer) -> set[int]:
     return found
 
 
-def _together(
-    asked: Iterable[tuple[K, Context, Options]],
-) -> Iterator[list[tuple[K, Context, Options]]]:
-    """Contexts of a baseline that extend each other, as one list; every other one by itself."""
-    run: list[tuple[K, Context, Options]] = []
-    for key, context, options in asked:
-        if run:
-            _, before, same = run[-1]
-            is_longer = len(context.ids) > len(before.ids)
-            extends = is_longer and context.ids[: len(before.ids)] == before.ids
-            if options != same or not extends or len(run) == _MOST_TOGETHER:
-                yield run
-                run = []
-        run.append((key, context, options))
-        if options.method not in BASELINES:  # nothing to gain: the search may start at once
-            yield run
-            run = []
-    if run:
-        yield run
-
-
-def _guarded(search: Search) -> Any:
+def _guarded(search: Search) -> Asking[Rationale | RationalesError]:
     """The search, with an error as its result."""
     try:
         return (yield from search)

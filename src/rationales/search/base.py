@@ -123,11 +123,3 @@ def make_step(score: Score, new: Subset = (), candidates: Sequence[Candidate] = 
 def required_size(context: Context) -> int:
     """How many units are required: as many as tokens, or one, if units are larger."""
     return len(context.required) if context.units is None else bool(context.required)
-
-
-def added_units(context: Context, rationale: Rationale) -> Units:
-    """The units of a rationale but for what is required, in the order in which they were added."""
-    kept = {*rationale.indices}
-    place = {index: number for number, index in enumerate(rationale.indices)}
-    units = [unit for unit in context.choices if kept.issuperset(unit)]
-    return tuple(sorted(units, key=lambda unit: place[unit[0]]))
