@@ -19,7 +19,10 @@ class AdaptedScorer:
     def __init__(self, base: CausalScorer, adapted: CausalScorer) -> None:
         self.base = base
         self.adapted = adapted
-        self.max_positions = base.max_positions
+
+    @property
+    def max_positions(self) -> int | None:
+        return self.base.max_positions
 
     @property
     def batch_tokens(self) -> int:
