@@ -33,7 +33,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--load", action="store_true")
     parser.add_argument("--requests", type=int, default=500)
-    parser.add_argument("--model", help="a folder, for a quick trial; the default model if left out")
+    parser.add_argument(
+        "--model", help="a folder, for a quick trial; the default model if left out"
+    )
     arguments = parser.parse_args()
     explainer = rationales.load(arguments.model)
     command = [sys.executable, "-m", "rationales", "serve", "--port", "0"]
@@ -111,11 +113,13 @@ def ratio(what, bar, ours, theirs, name="explain in Python") -> None:
 def load(address: str, pid: int, explainer: rationales.Explainer, requests: int) -> None:
     """50 clients at once: no answer lost, none wrong, memory flat."""
     rng = random.Random(0)
-    words = "The old man walked to the river and sat down by the water to wait for the boat".split()
+    words = ["The", "old", "man", "walked", "to", "the", "river", "and", "sat", "down", "by", "the", "water", "to", "wait", "for", "the", "boat"]
     texts = [" ".join(words[: rng.randrange(3, 10)]) for _ in range(8)]
     wanted = {text: explainer.explain(text, generate=1) for text in texts}
-    todo = [(rng.choice(["explain", "explain", "score", "models"]), rng.choice(texts))
-            for _ in range(requests)]
+    todo = [
+        (rng.choice(["explain", "explain", "score", "models"]), rng.choice(texts))
+        for _ in range(requests)
+    ]
     lock, wrong, done, memory = threading.Lock(), [], [], []
 
     def client() -> None:
@@ -147,8 +151,10 @@ def load(address: str, pid: int, explainer: rationales.Explainer, requests: int)
         httpx.get(f"{address}/healthz", timeout=60)
         slowest = max(slowest, time.perf_counter() - asked)
         time.sleep(0.5)
-    print(f"load: {len(done)} of {requests} answered in {time.perf_counter() - began:.0f} s, "
-          f"{len(wrong)} wrong {wrong[:3]}, slowest /healthz {slowest:.2f} s")
+    print(
+        f"load: {len(done)} of {requests} answered in {time.perf_counter() - began:.0f} s, "
+        f"{len(wrong)} wrong {wrong[:3]}, slowest /healthz {slowest:.2f} s"
+    )
     print(f"memory in MB after each 50 requests: {[round(each) for each in memory]}")
 
 
@@ -164,7 +170,9 @@ def ask(session: httpx.Client, kind: str, wanted: rationales.Explanation) -> boo
         return found["sufficient"] == rationale.sufficient
     text = "".join(token.text for token in wanted.tokens[: wanted[0].target])
     data = ""
-    with session.stream("POST", "/explain", json={"text": text, "options": {"generate": 1}}) as answer:
+    with session.stream(
+        "POST", "/explain", json={"text": text, "options": {"generate": 1}}
+    ) as answer:
         for line in answer.iter_lines():
             data = line if line.startswith("data: ") else data
     explanation = json.loads(data.removeprefix("data: "))["explanation"]

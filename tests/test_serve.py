@@ -14,7 +14,6 @@ import pytest
 from rationales import Explanation
 from rationales.scoring.causal import CausalScorer
 from rationales.serve.app import Limits
-
 from serving import SMALL, events, parsed, served
 
 TEXT = "The Supreme Court on Tuesday"
@@ -200,16 +199,16 @@ def test_a_large_body_is_refused(client):
 
 @pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff", b"[" * 10_000])
 def test_what_is_no_json_object_is_refused(client, content):
-    answer = client.post(
-        "/explain", content=content, headers={"Content-Type": "application/json"}
-    )
+    answer = client.post("/explain", content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
     assert "JSON" in answer.json()["error"]
 
 
 def test_a_token_id_that_the_model_lacks(client):
     tokens = [{"id": 10**6, "text": "a"}] * 3
-    assert client.post("/score", json={"tokens": tokens, "target": 2, "keep": []}).status_code == 422
+    assert (
+        client.post("/score", json={"tokens": tokens, "target": 2, "keep": []}).status_code == 422
+    )
     name, data = events(client, {"tokens": tokens, "target": 2})[-1]
     assert name == "failed"
     assert "1000000" in data["error"]
@@ -331,7 +330,7 @@ def test_requests_wait_with_their_position_and_too_many_are_refused(tiny_explain
         for thread in threads:
             thread.join()
         assert all(each[-1][0] == "done" for each in told)
-        assert [name for name, _ in told[0]][0] == "started"
+        assert next(name for name, _ in told[0]) == "started"
         positions = [data["position"] for name, data in told[3] if name == "queued"]
         assert positions == [3, 2, 1]
 
@@ -352,9 +351,7 @@ def test_a_client_with_many_requests_does_not_hold_up_others(tiny_explainer, hel
         threads = [threading.Thread(target=ask, args=(greedy, f"many {n}")) for n in range(3)]
         for number, thread in enumerate(threads):
             thread.start()
-            wait_until(
-                lambda n=number: httpx.get(f"{address}/healthz").json()["waiting"] == n
-            )
+            wait_until(lambda n=number: httpx.get(f"{address}/healthz").json()["waiting"] == n)
         answer = greedy.post("/explain", json={"text": TEXT})
         assert answer.status_code == 429
         told: list = []

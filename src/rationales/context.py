@@ -65,6 +65,8 @@ class Context:
     """Ids of the target's further tokens, after ``target_id``, if it has several."""
     source: int = 0
     """How many of the indices, the first ones, are source tokens; none for a language model."""
+    excluded: Subset = ()
+    """Indices that no search may add, although they are part of the full context."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.source <= len(self.ids):
@@ -89,8 +91,8 @@ class Context:
         """The units that a search may add, in text order; single tokens if there are no others."""
         if self.units is not None:
             return self.units
-        always = {*self.required, *self.pinned}
-        return tuple((i,) for i in range(len(self.ids)) if i not in always)
+        others = {*self.required, *self.pinned, *self.excluded}
+        return tuple((i,) for i in range(len(self.ids)) if i not in others)
 
     @cached_property
     def candidates(self) -> Subset:
@@ -99,8 +101,8 @@ class Context:
 
     @cached_property
     def everything(self) -> Subset:
-        """The largest subset: all that may be kept, but for what is pinned anyway."""
-        return tuple(sorted((*self.required, *self.candidates)))
+        """The full context: all that a subset may have, and what is excluded from the search."""
+        return tuple(sorted({*self.required, *self.candidates, *self.excluded}))
 
     def grouped(
         self, units: Iterable[Iterable[int]], within: Iterable[int] | None = None
@@ -109,7 +111,8 @@ class Context:
 
         Indices that are not ``within`` (all, if left out) are never kept, required ones excepted.
         """
-        allowed = {*(range(len(self.ids)) if within is None else within)} - {*self.pinned}
+        allowed = {*(range(len(self.ids)) if within is None else within)}
+        allowed -= {*self.pinned, *self.excluded}
         clipped = [tuple(i for i in unit if i in allowed) for unit in units]
         needed = {*self.required}
         required = {i for unit in clipped if needed & {*unit} for i in unit} | needed

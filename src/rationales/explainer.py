@@ -21,15 +21,16 @@ from rationales.arguments import (
     checked_options,
     text_list,
 )
-from rationales.context import Context
+from rationales.context import Context, Token
 from rationales.errors import OptionError, RationalesError, given
 from rationales.options import Input, OptionKeywords, Options, check_input
 from rationales.ranking import Importances
 from rationales.requests import Failure, Interrupted, Job, Progress, Request
-from rationales.result import Explanation, Rationale
-from rationales.scoring.protocol import SubsetScorer
+from rationales.result import Explanation, Prediction, Rationale
+from rationales.scoring.protocol import SubsetScorer, fresh
 from rationales.search.base import Asking, Search
 from rationales.search.choose import make_searches
+from rationales.search.criterion import is_first_choice
 from rationales.search.driver import run
 from rationales.targets import find_targets
 from rationales.text import (
@@ -58,7 +59,7 @@ class Explainer:
     from, if they were.
     """
 
-    _kind: ClassVar[Input] = "causal"
+    kind: ClassVar[Input] = "causal"
     """The kind of model, for which some options have no meaning."""
 
     def __init__(
@@ -204,18 +205,64 @@ class Explainer:
             partly = [self._explanation(job) for job in begun if job.found or job.over]
             raise Interrupted(partly) from error
 
+    def grow(
+        self, request: Request, on_progress: Callable[[Progress], None] | None = None
+    ) -> Iterator[Explanation]:
+        """The explanation of one text as it grows: with no rationale, then with one more each time.
+
+        The last one is complete. What is wrong with the request is raised.
+        """
+        job = self._begin(request)
+        evaluations = 0
+
+        def tell(count: int = 0) -> None:
+            nonlocal evaluations
+            evaluations += count
+            if on_progress is not None:
+                on_progress(Progress(len(job.found), len(job.contexts), evaluations))
+
+        tell()
+        yield self._explanation(job)
+        contexts = enumerate(job.contexts)
+        for _, rationale in self.rationalize(contexts, job.request.options, on_scored=tell):
+            job.found.append(rationale)
+            tell()
+            yield self._explanation(job)
+
+    def predict(self, text: str | Sequence[Token], target: int, keep: Iterable[int]) -> Prediction:
+        """What the model predicts in the place of a token from some of the tokens before it.
+
+        The text may be given by the tokens of its explanation. ``target`` is the index of the
+        token, ``keep`` are those of the others. Pinned tokens and the one before the target are
+        kept in any case.
+        """
+        passage, [target] = self._passage(text, Options(target=target))
+        context = passage.context(target)
+        kept = {*keep}
+        if not kept <= {*range(target)}:
+            raise RationalesError(f"what is kept must come before token {target}, the target")
+        [score] = fresh(self.scorer).score([(context, context.keep({*kept, *context.required}))])
+        return Prediction(
+            target_logprob=score.target_logprob,
+            prediction_id=score.prediction_id,
+            prediction_logprob=score.prediction_logprob,
+            prediction_text=token_text(self.tokenizer, score.prediction_id),
+            rank=score.rank,
+            sufficient=is_first_choice(score, context),
+        )
+
     def _begin(self, request: Request) -> Job:
         """The text tokenised and continued, its targets found, their contexts made."""
         if not isinstance(request, Request):
             raise RationalesError(f"give requests, as in Request(text), not {given(request)}")
-        if not isinstance(request.text, str):
+        if not isinstance(request.text, str | tuple):
             raise RationalesError(f"the text of a request must be a str, not {given(request.text)}")
         check_tokenizer(self.tokenizer)
         options = checked_options(request.options)
         for value in (request.id, *vars(options).values()):
             if isinstance(value, str):
                 check_unicode(value)
-        check_input(options, self._kind)
+        check_input(options, self.kind)
         passage, targets = self._passage(request.text, options)
         job = Job(request, passage, tuple(t for t in targets if t == 0))
         targets = [t for t in targets if t > 0]
@@ -237,14 +284,19 @@ class Explainer:
             context = replace(
                 passage.context(target), extra_ids=extra_ids, span_ids=span_ids, levels=levels
             )
+            if request.within is not None:
+                excluded = {*range(target)} - {*request.within, *context.required, *context.pinned}
+                context = replace(context, excluded=tuple(sorted(excluded)))
             if options.unit != "token":
                 context = context.grouped(units)
             job.contexts.append(context)
         return job
 
-    def _passage(self, text: str, options: Options) -> tuple[Passage, list[int]]:
+    def _passage(self, text: str | Sequence[Token], options: Options) -> tuple[Passage, list[int]]:
         """The text with its continuation, and which of its tokens are to be explained."""
-        passage = encode(self.tokenizer, text, options)
+        passage = (
+            encode(self.tokenizer, text, options) if isinstance(text, str) else Passage.of(text)
+        )
         self._check_ids(passage.ids)
         if options.target is not None:
             targets = find_targets(passage, options.target)
@@ -287,9 +339,10 @@ class Explainer:
         ids = list(passage.ids)
         self.check_length("text with its continuation", len(ids) + count, seen=-1)
         ends = end_ids(self.model, self.tokenizer)
+        scorer = fresh(self.scorer)
         for _ in range(count):
             context = Context(tuple(ids), target_id=0)
-            [score] = self.scorer.score([(context, tuple(range(len(ids))))])
+            [score] = scorer.score([(context, tuple(range(len(ids))))])
             ids.append(score.prediction_id)
             if score.prediction_id in ends:
                 break

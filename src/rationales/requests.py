@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
-from rationales.context import Context
+from rationales.context import Context, Token
 from rationales.errors import RationalesError
 from rationales.options import Options
 from rationales.result import Explanation, Rationale, Step
@@ -16,9 +16,12 @@ from rationales.text import Passage, Tokenizer, token_text
 class Request:
     """One text to explain, and what to ask of it; the id comes back with the answer."""
 
-    text: str
+    text: str | tuple[Token, ...]
+    """The text; or all tokens of one that was explained before, of which ``target`` names some."""
     options: Options = field(default_factory=Options)
     id: str | int | None = None
+    within: tuple[int, ...] | None = None
+    """The tokens that a rationale may have, by their indices; all that come before its target."""
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,24 @@ class Step:
     __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """What the model predicts from a subset of the context, which a user has put together."""
+
+    target_logprob: Logprob
+    """The target's log-probability, in nats; null: the target is impossible."""
+    prediction_id: Index
+    """The id of the model's most likely next token."""
+    prediction_logprob: float | None = None
+    """The log-probability of that token, if the scorer tells it."""
+    prediction_text: str | None = None
+    """The text of that token."""
+    rank: Annotated[int, Ge(1)] | None = None
+    """The rank of the target, 1 for the most likely token, if the scorer tells it."""
+    sufficient: bool = False
+    """Whether the target is the most likely token."""
+
+
 @dataclass(frozen=True, repr=False)
 class Rationale:
     """The subset of the context found for one target."""

@@ -14,8 +14,9 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from rationales.checking import located
+from rationales.context import Token
 from rationales.errors import RationalesError
-from rationales.result import Candidate, Explanation, Rationale, Step
+from rationales.result import Candidate, Explanation, Prediction, Rationale, Step
 from rationales.ties import ROUNDING
 
 VERSION = 2
@@ -63,6 +64,24 @@ def from_dict(data: Any) -> Explanation:
     for fault in _contradictions(explanation):
         raise RationalesError(f"not a whole explanation: {fault}")
     return explanation
+
+
+def read_tokens(data: Any) -> tuple[Token, ...]:
+    """The tokens in a list of plain dictionaries, whose indices are their places."""
+    try:
+        placed = [{**each, "index": place} for place, each in enumerate(data)]
+        tokens: tuple[Token, ...] = _adapter(tuple[Token, ...]).validate_json(json.dumps(placed))
+    except ValidationError as error:
+        raise RationalesError(f"not a list of tokens: {located(error, placed)}") from error
+    except (ValueError, TypeError) as error:
+        raise RationalesError("tokens must be a list of objects such as {id, text}") from error
+    return tokens
+
+
+def to_plain(value: Prediction) -> dict[str, Any]:
+    """A prediction in a plain dictionary; what is not known is left out."""
+    plain: dict[str, Any] = _adapter(Prediction).dump_python(value, mode="json", exclude_none=True)
+    return {"target_logprob": None, **plain}
 
 
 def json_schema() -> dict[str, Any]:

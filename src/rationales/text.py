@@ -31,6 +31,15 @@ class Passage:
     start: int
     source: int = 0
 
+    @classmethod
+    def of(cls, tokens: Sequence[Token]) -> Passage:
+        """The passage of tokens that another one had; nothing is said to continue it."""
+        for place, token in enumerate(tokens):
+            if token.index != place:
+                raise RationalesError(f"token {place} has the index {token.index}: give all tokens")
+        source = sum(token.side == "source" for token in tokens)
+        return cls(tuple(tokens), len(tokens), source)
+
     @property
     def ids(self) -> tuple[int, ...]:
         return tuple(token.id for token in self.tokens)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rationales.arguments import check_tokenizer
 from rationales.bitext import decoder_start, encode_source, make_pair, translation_ids
-from rationales.context import Context
+from rationales.context import Context, Token
 from rationales.errors import RationalesError, given
 from rationales.explainer import Explainer, end_ids
 from rationales.options import Input, OptionKeywords, Options, check_input
@@ -30,7 +30,7 @@ class Translator(Explainer):
     the decoder starts with, then the translation, each with its side.
     """
 
-    _kind: ClassVar[Input] = "seq2seq"
+    kind: ClassVar[Input] = "seq2seq"
 
     def translate(self, text: str, **keywords: Unpack[OptionKeywords]) -> str:
         """The model's translation of a text, by raw argmax.
@@ -42,13 +42,21 @@ class Translator(Explainer):
             raise RationalesError(f"give a text (str), not {given(text)}")
         check_tokenizer(self.tokenizer)
         options = Options().change(**keywords)
-        check_input(options, self._kind)
+        check_input(options, self.kind)
         passage, _ = self._passage(text, options)
         return "".join(token.text for token in passage.tokens[passage.start :]).strip()
 
-    def _passage(self, text: str, options: Options) -> tuple[Passage, list[int]]:
+    def _passage(self, text: str | Sequence[Token], options: Options) -> tuple[Passage, list[int]]:
         if self.model is None:
             raise RationalesError("a translator needs its model: Translator(..., model=model)")
+        if not isinstance(text, str):
+            passage = Passage.of(text)
+            self._check_ids(passage.ids)
+            self.check_length("source", passage.source)
+            self.check_length("translation", len(passage.tokens) - passage.source - 1)
+            return passage, find_targets(
+                passage, "last" if options.target is None else options.target
+            )
         source, pinned = encode_source(self.tokenizer, text, options)
         start = decoder_start(self.model, self.tokenizer, options.tgt_lang)
         self._check_ids(source)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-
-from rationales.cli.arguments import NO_ADAPTER
-from rationales.errors import MissingExtraError, RationalesError
 
 SERVE_EXAMPLES = """
 [bold]Examples[/bold]\n

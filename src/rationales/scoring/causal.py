@@ -103,9 +103,10 @@ class CausalScorer(ModelScorer):
             for batch in paths.passes(self.batch_tokens, self._max_subsets):
                 places = [waiting[which] for which in batch.queries]
                 try:
-                    logits = paths.run(batch, self._next_token)
+                    with at_rest(self.model):
+                        logits = paths.run(batch, self._next_token)
+                        answers = read_scores(logits, [queries[place][0] for place in places])
                     self._work.tokens += len(batch.rows) * batch.new
-                    answers = read_scores(logits, [queries[place][0] for place in places])
                 except BaseException as error:
                     # A place may have been given that nothing was written to: nothing stays.
                     tokens = len(batch.rows) * (batch.past + batch.new)

@@ -3,24 +3,39 @@
 A forward pass here needs things that belong to the model and not to the call: hooks on its last
 layer, a bias of other positions, another attention implementation, evaluation mode. Threads may
 share the model; so may two explainers, or two models that have modules in common (an adapter and
-its base). One lock therefore covers every pass of every model, of scorers and rankers alike.
+its base). One lock therefore covers every pass of every model, of scorers and rankers alike. It is
+given up between two passes: threads take turns, pass by pass.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 LOCK = threading.RLock()
 """Held by whoever runs a model, or sets something on a model or a tokenizer that others see."""
 
+_THREAD = threading.local()
+
+
+@contextmanager
+def stoppable(check: Callable[[], None]) -> Iterator[None]:
+    """Within it, this thread calls ``check`` before each forward pass, which may raise to stop."""
+    _THREAD.check = check
+    try:
+        yield
+    finally:
+        del _THREAD.check
+
 
 @contextmanager
 def at_rest(model: Any) -> Iterator[None]:
     """The model to this thread alone, in evaluation mode; the mode is put back at the end."""
     with LOCK:
+        if (check := getattr(_THREAD, "check", None)) is not None:
+            check()
         # Module by module: model.train() would also change the ones that were in evaluation mode.
         training = [module for module in model.modules() if module.training]
         try:

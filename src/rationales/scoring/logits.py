@@ -13,7 +13,7 @@ import torch
 from rationales.context import Context
 from rationales.errors import RationalesError, first_line
 from rationales.scoring import positions
-from rationales.scoring.guard import at_rest, signature
+from rationales.scoring.guard import LOCK, at_rest, signature
 from rationales.scoring.protocol import Evaluation, Query, Score
 from rationales.ties import TIE
 
@@ -84,22 +84,24 @@ class ModelScorer(ABC):
 
     def score(self, queries: Sequence[Query]) -> list[Score]:
         """One score for each query, in order; as many forward passes as the token budget needs."""
-        with at_rest(self.model):
+        if not self._in_run:  # what is stored on the way belongs to this call
+            return self.fresh().score(queries)
+        with LOCK:
             now = signature(self.model)
-            if not self._in_run or now != self._signature:
-                self._signature = now
-                self._new_store()
-            for context, kept in queries:
-                if not kept or kept[-1] != len(context.ids) - 1:
-                    raise RationalesError(
-                        "a decoder predicts from the token before the target: it must be kept, "
-                        "so make it required or pinned in the context"
-                    )
-            return self._score(queries)
+        if now != self._signature:
+            self._signature = now
+            self._new_store()
+        for context, kept in queries:
+            if not kept or kept[-1] != len(context.ids) - 1:
+                raise RationalesError(
+                    "a decoder predicts from the token before the target: it must be kept, "
+                    "so make it required or pinned in the context"
+                )
+        return self._score(queries)
 
     @abstractmethod
     def _score(self, queries: Sequence[Query]) -> list[Score]:
-        """The scores, by a model that is at rest, from states of the model as it is."""
+        """The scores, by passes of a model that is at rest, from states of the model as it is."""
 
     @abstractmethod
     def _new_store(self) -> bool:
@@ -137,7 +139,8 @@ class ModelScorer(ABC):
             rows = max(1, min(self.batch_tokens // length, self._max_subsets))
             batch, rest = places[:rows], places[rows:]
             try:
-                scores = ask(batch)
+                with at_rest(self.model):
+                    scores = ask(batch)
             except Exception as error:
                 self._make_room(error, len(batch), len(batch) * length)
                 continue

@@ -18,7 +18,7 @@ def coarse_to_fine(context: Context, find: Find, find_last: Find) -> Search:
     What a level keeps is sufficient, so the next one ends sufficient too, at the latest when it has
     kept all of it again. ``find_last`` is the search of the last level.
     """
-    evaluations, within = 0, context.everything
+    evaluations, within = 0, (*context.required, *context.candidates)
     searches = [find] * (len(context.levels) - 1) + [find_last]
     for search, units in zip(searches, context.levels, strict=True):
         rationale = yield from search(context.grouped(units, within))

@@ -24,16 +24,16 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from rationales import requests
+from rationales.context import Token
 from rationales.errors import RationalesError, first_line
 from rationales.explainer import Explainer
 from rationales.methods import METHODS
 from rationales.options import Options, check_input
 from rationales.render import viewer
 from rationales.result import Explanation
-from rationales.schema import to_plain
+from rationales.schema import read_tokens, to_plain
 from rationales.serve.safety import Safety
 from rationales.serve.work import Event, TooMany, Turn, Turns
-from rationales.text import Passage, make_passage
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,9 @@ class _Server:
         explainer = self._explainer(body)
         asked = await run_in_threadpool(self._request, explainer, body)
         try:
-            turn = self.turns.join(request.scope["client_id"], partial(self._work, explainer, asked))
+            turn = self.turns.join(
+                request.scope["client_id"], partial(self._work, explainer, asked)
+            )
         except TooMany as error:
             raise HTTPException(429 if error.is_own else 503, str(error)) from error
         return _Events(turn)  # type: ignore[return-value]  # any ASGI application will do
@@ -148,13 +150,13 @@ class _Server:
     async def score(self, request: Request) -> Response:
         body = await self._body(request, {"model", "tokens", "target", "keep"})
         explainer = self._explainer(body)
-        passage, target = self._passage(body)
+        tokens, target = self._tokens(body)
         keep = _indices(body, "keep", target)
         if self._scoring >= self.limits.scores:
             raise HTTPException(503, f"{self._scoring} scores wait: ask again later")
         self._scoring += 1
         try:
-            found = await run_in_threadpool(explainer.predict, passage, target, keep)
+            found = await run_in_threadpool(explainer.predict, tokens, target, keep)
         finally:
             self._scoring -= 1
         return JSONResponse(to_plain(found))
@@ -170,7 +172,9 @@ class _Server:
 
         return Response(await run_in_threadpool(page), media_type="text/html")
 
-    async def _body(self, request: Request, known: set[str], most: int | None = None) -> dict[str, Any]:
+    async def _body(
+        self, request: Request, known: set[str], most: int | None = None
+    ) -> dict[str, Any]:
         """The JSON object of a request, with no other keys than the known ones."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
@@ -203,7 +207,8 @@ class _Server:
             return next(iter(self.explainers.values()))
         if not isinstance(name, str) or name not in self.explainers:
             raise HTTPException(
-                404, f"there is no model {str(name)[:80]!r}: choose from {', '.join(self.explainers)}"
+                404,
+                f"there is no model {str(name)[:80]!r}: choose from {', '.join(self.explainers)}",
             )
         return self.explainers[name]
 
@@ -214,13 +219,17 @@ class _Server:
             raise HTTPException(422, "options must be a JSON object")
         for name, most in MOST.items():
             value = given.get(name)
-            if isinstance(value, int | float) and (value > most or (value == 0 and name == "max_evaluations")):
-                raise HTTPException(422, f"{name} must be at most {most:,} on this server, not {value}")
+            if isinstance(value, int | float) and (
+                value > most or (value == 0 and name == "max_evaluations")
+            ):
+                raise HTTPException(
+                    422, f"{name} must be at most {most:,} on this server, not {value}"
+                )
         within = None
         if "tokens" in body:
             if "text" in body or "target" in given:
                 raise HTTPException(422, "give a text, or tokens with their target, not both")
-            text, target = self._passage(body)
+            text, target = self._tokens(body)
             given = {**given, "target": target}
             if body.get("within") is not None:
                 within = _indices(body, "within", target)
@@ -229,28 +238,41 @@ class _Server:
             if not isinstance(text, str):
                 raise HTTPException(422, "text must be a text")
             if len(text) > self.limits.characters:
-                raise HTTPException(413, f"the text has {len(text):,} characters, and this server takes {self.limits.characters:,}")
+                raise HTTPException(
+                    413,
+                    f"the text has {len(text):,} characters, and this server takes {self.limits.characters:,}",
+                )
             if "within" in body or "target" in body:
-                raise HTTPException(422, "within and target go with tokens; of a text, give the option target")
+                raise HTTPException(
+                    422, "within and target go with tokens; of a text, give the option target"
+                )
         options = Options().change(**given)
         check_input(options, explainer.kind)
         asked = requests.Request(text, options, within=within)
         if isinstance(text, str):
             count = len(explainer.tokenizer(text, verbose=False)["input_ids"])
             if count > self.limits.tokens:
-                raise HTTPException(413, f"the text has {count:,} tokens, and this server takes {self.limits.tokens:,}")
+                raise HTTPException(
+                    413,
+                    f"the text has {count:,} tokens, and this server takes {self.limits.tokens:,}",
+                )
         return asked
 
-    def _passage(self, body: Mapping[str, Any]) -> tuple[Passage, int]:
+    def _tokens(self, body: Mapping[str, Any]) -> tuple[tuple[Token, ...], int]:
         """The tokens of a request, and which of them is the target."""
         tokens, target = body.get("tokens"), body.get("target")
         if not isinstance(tokens, list) or not tokens:
             raise HTTPException(422, "tokens must be a list of tokens, not empty")
         if len(tokens) > self.limits.tokens:
-            raise HTTPException(413, f"there are {len(tokens):,} tokens, and this server takes {self.limits.tokens:,}")
+            raise HTTPException(
+                413,
+                f"there are {len(tokens):,} tokens, and this server takes {self.limits.tokens:,}",
+            )
         if not isinstance(target, int) or isinstance(target, bool) or not 0 < target < len(tokens):
-            raise HTTPException(422, f"target must be the index of a token, from 1 to {len(tokens) - 1}")
-        return make_passage(tokens, target), target
+            raise HTTPException(
+                422, f"target must be the index of a token, from 1 to {len(tokens) - 1}"
+            )
+        return read_tokens(tokens), target
 
     def _work(
         self, explainer: Explainer, asked: requests.Request, say: Callable[[Event], None]
