@@ -242,17 +242,15 @@ def test_coarse_to_fine_ends_within_what_each_level_kept(
 ) -> None:
     context = problem.context
     coarse = grouped(problem, cuts).context
-    levels = [
-        [coarse.required, *coarse.choices],
-        [(index,) for index in range(len(context.ids))],
-    ]
+    tokens = tuple((index,) for index in range(len(context.ids)))
+    context = replace(context, levels=((coarse.required, *coarse.choices), tokens))
     seen: list[Context] = []
 
     def watched(context: Context):  # type: ignore[no-untyped-def]
         seen.append(context)
         return greedy(context)
 
-    rationale, _ = find(problem, coarse_to_fine(context, levels, watched))
+    rationale, _ = find(problem, coarse_to_fine(context, watched, watched))
     first, _ = find(problem, greedy(seen[0]))
     assert rationale.sufficient == first.sufficient == problem.yields_target(rationale.indices)
     assert {*rationale.indices} <= {*first.indices}
@@ -300,7 +298,6 @@ def test_criteria_hold_where_they_are_said_to(problem: Problem, seed: int, name:
 
     def enough(indices: tuple[int, ...]) -> bool:
         score = table(frozenset(indices) | frozenset(problem.context.pinned))
-        assert level is not None
         assert score.rank is not None
         return score.rank <= level if kind == "top-k" else math.exp(score.target_logprob) >= level
 

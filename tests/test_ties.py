@@ -20,8 +20,6 @@ from rationales.ranking import order
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.causal import CausalScorer
 from rationales.scoring.logits import read_scores
-from rationales.search.choose import make_search
-from rationales.search.driver import run
 from rationales.ties import TIE, best_place, ranked
 
 from tiny_models import build
@@ -151,8 +149,8 @@ Answers = dict[Context, tuple[tuple[int, ...], bool]]
 
 
 def together(contexts: list[Context], scorer: SubsetScorer) -> Answers:
-    searches = ((context, context, make_search(context, Options())) for context in contexts)
-    return {context: (r.indices, r.sufficient) for context, r in run(searches, scorer)}
+    found = Explainer(scorer).rationalize(zip(contexts, contexts, strict=True), Options())
+    return {context: (r.indices, r.sufficient) for context, r in found}
 
 
 @contextmanager

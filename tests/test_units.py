@@ -340,11 +340,6 @@ def test_tokens_are_units_of_one() -> None:
     assert group(tokens(["<s>", "a", "🙂", ""], pinned=[0]), "token") == ((1,), (2,), (3,))
 
 
-def test_another_unit_is_refused() -> None:
-    with pytest.raises(RationalesError, match="one of token, word, sentence, not 'letter'"):
-        group([], "letter")  # type: ignore[arg-type]
-
-
 def passage_of(tokenizer: PreTrainedTokenizerFast, text: str) -> Passage:
     return encode(tokenizer, text, Options())
 

@@ -34,6 +34,11 @@ _WORDS = {
     "too_short": "a list that is not empty",
     "callable_type": "a function",
     "predicate_failed": "one of the known values",
+    "greater_than_equal": "at least {ge:g}",
+    "greater_than": "more than {gt:g}",
+    "less_than_equal": "at most {le:g}",
+    "less_than": "less than {lt:g}",
+    "literal_error": "{expected}",
 }
 """What was expected, by the type of Pydantic's error."""
 
@@ -56,12 +61,13 @@ def check_values(of: type, values: Mapping[str, Any]) -> None:
         try:
             _adapter(of, name).validate_python(value, strict=True)
         except ValidationError as error:
-            [first, *others] = error.errors()
+            first = error.errors()[0]
             if first["type"] == "string_unicode":  # where the text is read, the place is named
                 continue
-            expected = _expectation(of, name) if others or first["type"] in _WORDS else None
+            metadata = getattr(_hints(of)[name], "__metadata__", ())
+            expected = next((each.words for each in metadata if isinstance(each, Expected)), None)
             if first["type"] == "string_too_short":
-                what = f"is empty: give {_expectation(of, name) or 'a text'}, or leave it out"
+                what = f"is empty: give {expected or 'a text'}, or leave it out"
                 raise OptionError(f"{{{name}}} {what}") from error
             template = f"{{{name}}} must be {expected or described(first)}, not {{value}}"
             raise OptionError(template, value=given(value)) from error
@@ -94,30 +100,14 @@ def located(error: ValidationError, data: Any) -> str:
 
 def described(error: ErrorDetails) -> str:
     """What was expected instead, as the end of "must be …"."""
-    kind, context = error["type"], error.get("ctx", {})
-    if kind == "greater_than_equal":
-        return f"at least {context['ge']:g}"
-    if kind == "greater_than":
-        return f"more than {context['gt']:g}"
-    if kind == "less_than_equal":
-        return f"at most {context['le']:g}"
-    if kind == "less_than":
-        return f"less than {context['lt']:g}"
-    if kind == "literal_error":
-        return str(context["expected"]).replace("'", "")
-    return _WORDS.get(kind) or error["msg"]
+    words = _WORDS.get(error["type"])
+    return words.format(**error.get("ctx", {})).replace("'", "") if words else error["msg"]
 
 
 def _path(error: ErrorDetails) -> Sequence[int | str]:
     """Where an error is, without the member of a union that it speaks of."""
     loc = error["loc"]
     return loc[:-1] if loc and loc[-1] in ("str", "int", "float", "bool") else loc
-
-
-def _expectation(of: type, name: str) -> str | None:
-    """The words of ``Expected`` in the annotation of a field, if it has any."""
-    metadata = getattr(_hints(of)[name], "__metadata__", ())
-    return next((each.words for each in metadata if isinstance(each, Expected)), None)
 
 
 @cache

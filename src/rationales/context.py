@@ -15,7 +15,7 @@ index space: a search adds whichever token of either side helps most.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -54,7 +54,7 @@ class Context:
     ids: tuple[int, ...]
     target_id: int
     required: Subset = ()
-    pinned: tuple[int, ...] = field(default=())
+    pinned: tuple[int, ...] = ()
     units: tuple[Subset, ...] | None = None
     """What a search may add, in text order; None: every token that is not always kept."""
     levels: tuple[tuple[Subset, ...], ...] = ()
@@ -74,16 +74,15 @@ class Context:
         always = (*self.required, *self.pinned)
         if len(set(always)) != len(always):
             raise RationalesError(f"required and pinned indices overlap or repeat: {always}")
-        if always and not 0 <= min(always) <= max(always) < len(self.ids):
-            raise RationalesError(
-                f"required and pinned indices {always} must lie in the context of "
-                f"{len(self.ids)} tokens"
-            )
         grouped = [index for unit in self.units or () for index in unit]
         if len({*grouped, *always}) != len(grouped) + len(always) or () in (self.units or ()):
             raise RationalesError("units must be disjoint, not empty, and free of kept indices")
-        if grouped and not 0 <= min(grouped) <= max(grouped) < len(self.ids):
-            raise RationalesError(f"units must lie in the context of {len(self.ids)} tokens")
+        for what, indices in (
+            (f"required and pinned indices {always}", always),
+            ("units", grouped),
+        ):
+            if indices and not 0 <= min(indices) <= max(indices) < len(self.ids):
+                raise RationalesError(f"{what} must lie in the context of {len(self.ids)} tokens")
 
     @cached_property
     def choices(self) -> tuple[Subset, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable
+from string import Formatter
 from typing import Any
 
 
@@ -31,18 +32,8 @@ class OptionError(RationalesError):
     def named(self, name: Callable[[str], str]) -> str:
         """The message, with the name that each option goes by."""
         template: str = self.args[0]
-        return template.format_map(_Fields(name, self.values))
-
-
-class _Fields(dict[str, Any]):
-    """What a template is filled with: the values given, and for all else the name of an option."""
-
-    def __init__(self, name: Callable[[str], str], values: dict[str, Any]) -> None:
-        super().__init__(values)
-        self._name = name
-
-    def __missing__(self, option: str) -> str:
-        return self._name(option)
+        names = {key: name(key) for _, key, _, _ in Formatter().parse(template) if key}
+        return template.format(**names | self.values)
 
 
 class MissingExtraError(RationalesError):

@@ -8,12 +8,11 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, ClassVar, TypeVar, overload
 
 from rationales.arguments import (
     check_context,
@@ -22,37 +21,33 @@ from rationales.arguments import (
     checked_options,
     text_list,
 )
-from rationales.context import Context, Subset
+from rationales.context import Context
 from rationales.errors import OptionError, RationalesError, given
-from rationales.methods import BASELINES
 from rationales.options import Input, OptionKeywords, Options, check_input
 from rationales.ranking import Importances
 from rationales.requests import Failure, Interrupted, Job, Progress, Request
 from rationales.result import Explanation, Rationale
 from rationales.scoring.protocol import SubsetScorer
-from rationales.search.base import Search
-from rationales.search.choose import make_search
+from rationales.search.base import Asking, Search
+from rationales.search.choose import make_searches
 from rationales.search.driver import run
 from rationales.targets import find_targets
 from rationales.text import (
     Passage,
     Tokenizer,
-    alternative_id,
     check_unicode,
+    continuation_ids,
     encode,
     make_tokens,
     token_text,
 )
-from rationales.units import group
+from rationales.units import LEVELS, group
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from typing_extensions import Unpack
 
 K = TypeVar("K", bound=Hashable)
-
-_MOST_TOGETHER = 256
-"""Contexts that are attributed together at most."""
 
 
 class Explainer:
@@ -144,26 +139,13 @@ class Explainer:
         self,
         contexts: Iterable[tuple[K, Context]],
         options: Options | Callable[[K], Options],
-        start: Callable[[K], Rationale] | None,
-        on_scored: Callable[[int], None] | None,
+        start: Callable[[K], Rationale] | None = None,
+        on_scored: Callable[[int], None] | None = None,
     ) -> Iterator[tuple[K, Rationale | RationalesError]]:
         """What ``rationalize`` finds, or what is wrong with a context; the others go on."""
         importances = Importances(self.model, getattr(self.scorer, "batch_tokens", None))
-
-        def searches() -> Iterator[tuple[K, Context, Search]]:
-            asked = (
-                (key, context, options if isinstance(options, Options) else options(key))
-                for key, context in contexts
-            )
-            for together in _together(asked):
-                texts = [context for _, context, _ in together]
-                for key, context, own in together:
-                    seed, steps = own.value("seed"), own.ig_steps
-                    rank = partial(importances.of, context, own.method, seed, steps, texts)
-                    begun = None if start is None else start(key)
-                    yield key, context, make_search(context, own, rank, begun)
-
-        guarded = ((key, context, _guarded(search)) for key, context, search in searches())
+        searches = make_searches(contexts, options, importances, start)
+        guarded = ((key, context, _guarded(search)) for key, context, search in searches)
         yield from run(guarded, self.scorer, on_evaluations=on_scored)
 
     def explain_all(
@@ -178,17 +160,14 @@ class Explainer:
         An interrupt raises ``Interrupted``, which holds what is finished and not yet handed out.
         """
         jobs: deque[Job | Failure] = deque()  # those begun and not yet handed out, in order
-        progress = Progress()
+        counts = Counter[str]()
 
-        def tell(done: int = 0, total: int = 0, evaluations: int = 0) -> None:
-            nonlocal progress
-            progress = Progress(
-                progress.done + done, progress.total + total, progress.evaluations + evaluations
-            )
+        def tell(**more: int) -> None:
+            counts.update(more)
             if on_progress is not None:
-                on_progress(progress)
+                on_progress(Progress(**counts))
 
-        def contexts() -> Iterator[tuple[tuple[Job, int], Context]]:
+        def contexts() -> Iterator[tuple[Job, Context]]:
             for request in requests:
                 try:
                     jobs.append(request if isinstance(request, Failure) else self._begin(request))
@@ -196,9 +175,9 @@ class Explainer:
                     jobs.append(Failure(error, getattr(request, "id", None)))
                 if isinstance(job := jobs[-1], Job):
                     tell(total=len(job.contexts))
-                    for target, context in enumerate(job.contexts):
+                    for context in job.contexts:
                         if job.error is None:
-                            yield (job, target), context
+                            yield job, context
 
         def finished() -> Iterator[Explanation | Failure]:
             while jobs and (isinstance(jobs[0], Failure) or jobs[0].over):
@@ -208,10 +187,9 @@ class Explainer:
                 yield job if isinstance(job, Failure) else self._explanation(job)
 
         try:
-            for (job, _), found in self._found(
+            for job, found in self._found(
                 contexts(),
-                lambda key: key[0].request.options,
-                start=None,
+                lambda job: job.request.options,
                 on_scored=lambda count: tell(evaluations=count),
             ):
                 if isinstance(found, Rationale):
@@ -222,10 +200,9 @@ class Explainer:
                 yield from finished()
             yield from finished()  # what is left had no target that can be explained
         except KeyboardInterrupt as error:
-            begun = [job for job in jobs if isinstance(job, Job) and (job.found or job.over)]
-            raise Interrupted(
-                [self._explanation(job) for job in begun if job.error is None]
-            ) from error
+            begun = [job for job in jobs if isinstance(job, Job) and job.error is None]
+            partly = [self._explanation(job) for job in begun if job.found or job.over]
+            raise Interrupted(partly) from error
 
     def _begin(self, request: Request) -> Job:
         """The text tokenised and continued, its targets found, their contexts made."""
@@ -252,12 +229,17 @@ class Explainer:
                 )
             span_ids = passage.ids[targets[0] + 1 : targets[-1] + 1]
             targets = targets[:1]
-        units, levels = _units(passage, options)
+        language = options.value("language")
+        coarse_to_fine = LEVELS if options.coarse_to_fine else ()
+        levels = tuple(group(passage.tokens, level, language) for level in coarse_to_fine)
+        units = group(passage.tokens, options.unit, language)
         for target in targets:
             context = replace(
                 passage.context(target), extra_ids=extra_ids, span_ids=span_ids, levels=levels
             )
-            job.contexts.append(context if units is None else context.grouped(units))
+            if options.unit != "token":
+                context = context.grouped(units)
+            job.contexts.append(context)
         return job
 
     def _passage(self, text: str, options: Options) -> tuple[Passage, list[int]]:
@@ -291,7 +273,10 @@ class Explainer:
 
     def _first_id(self, text: str) -> int:
         """The id of the first token of a text that might have come instead of a target."""
-        return alternative_id(self.tokenizer, text)
+        ids = continuation_ids(self.tokenizer, "\n", text)
+        if not ids:
+            raise RationalesError(f"the tokenizer makes no token of the alternative {text!r}")
+        return ids[0]
 
     def _generate(self, passage: Passage, count: int) -> Passage:
         """The passage with the model's own continuation of at most ``count`` tokens, by raw argmax.
@@ -379,42 +364,9 @@ def end_ids(model: PreTrainedModel | None, tokenizer: Tokenizer) -> set[int]:
     return found
 
 
-def _together(
-    asked: Iterable[tuple[K, Context, Options]],
-) -> Iterator[list[tuple[K, Context, Options]]]:
-    """Contexts of a baseline that extend each other, as one list; every other one by itself."""
-    run: list[tuple[K, Context, Options]] = []
-    for key, context, options in asked:
-        if run:
-            _, before, same = run[-1]
-            is_longer = len(context.ids) > len(before.ids)
-            extends = is_longer and context.ids[: len(before.ids)] == before.ids
-            if options != same or not extends or len(run) == _MOST_TOGETHER:
-                yield run
-                run = []
-        run.append((key, context, options))
-        if options.method not in BASELINES:  # nothing to gain: the search may start at once
-            yield run
-            run = []
-    if run:
-        yield run
-
-
-def _guarded(search: Search) -> Any:
+def _guarded(search: Search) -> Asking[Rationale | RationalesError]:
     """The search, with an error as its result."""
     try:
         return (yield from search)
     except RationalesError as error:
         return error
-
-
-def _units(
-    passage: Passage, options: Options
-) -> tuple[tuple[Subset, ...] | None, tuple[tuple[Subset, ...], ...]]:
-    """The units that a search adds (None: tokens), and the levels of a coarse-to-fine search."""
-    language = options.value("language")
-    levels: tuple[Any, ...] = ("sentence", "word", "token") if options.coarse_to_fine else ()
-    return (
-        None if options.unit == "token" else group(passage.tokens, options.unit, language),
-        tuple(group(passage.tokens, level, language) for level in levels),
-    )

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rationales.errors import RationalesError
-
 Kind = Literal["search", "gradient", "attention", "control"]
 
 
@@ -30,76 +28,62 @@ class Method:
     """Whether it works with language models only, and not with encoder–decoders."""
 
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method(
-            "greedy",
-            "add the token that helps most, until the target is the model's first choice",
-            "greedy",
-            "search",
-        ),
-        Method(
-            "exhaustive",
-            "try every subset, small ones first: a smallest rationale, at a price",
-            "exhaustive",
-            "search",
-        ),
-        Method(
-            "beam",
-            "keep the best few subsets of each size: never longer than greedy",
-            "beam",
-            "search",
-        ),
-        Method("soft", "weigh size against probability, sufficient or not", "soft", "search"),
-        Method(
-            "gradient-norm",
-            "add by the norm of the embedding's gradient",
-            "gradient norms",
-            "gradient",
-        ),
-        Method(
-            "gradient-x-embedding",
-            "add by gradient times embedding",
-            "gradient × embedding",
-            "gradient",
-            signed=True,
-        ),
-        Method(
-            "integrated-gradients",
-            "add by gradients integrated from zero embeddings",
-            "integrated gradients",
-            "gradient",
-            signed=True,
-        ),
-        Method(
-            "attention-rollout",
-            "add by attention rolled out through the layers",
-            "attention rollout",
-            "attention",
-            causal_only=True,
-        ),
-        Method(
-            "last-attention",
-            "add by the last layer's attention",
-            "last attention layer",
-            "attention",
-        ),
-        Method(
-            "all-attention",
-            "add by the attention of all layers",
-            "all attention layers",
-            "attention",
-        ),
-        Method("random", "add in random order (a control)", "random (control)", "control"),
-        Method(
-            "nearest-first",
-            "add from the target backwards (a control)",
-            "nearest first (control)",
-            "control",
-        ),
-    )
-}
+_ROWS = (
+    Method(
+        "greedy",
+        "add the token that helps most, until the target is the model's first choice",
+        "greedy",
+        "search",
+    ),
+    Method(
+        "exhaustive",
+        "try every subset, small ones first: a smallest rationale, at a price",
+        "exhaustive",
+        "search",
+    ),
+    Method(
+        "beam", "keep the best few subsets of each size: never longer than greedy", "beam", "search"
+    ),
+    Method("soft", "weigh size against probability, sufficient or not", "soft", "search"),
+    Method(
+        "gradient-norm", "add by the norm of the embedding's gradient", "gradient norms", "gradient"
+    ),
+    Method(
+        "gradient-x-embedding",
+        "add by gradient times embedding",
+        "gradient × embedding",
+        "gradient",
+        signed=True,
+    ),
+    Method(
+        "integrated-gradients",
+        "add by gradients integrated from zero embeddings",
+        "integrated gradients",
+        "gradient",
+        signed=True,
+    ),
+    Method(
+        "attention-rollout",
+        "add by attention rolled out through the layers",
+        "attention rollout",
+        "attention",
+        causal_only=True,
+    ),
+    Method(
+        "last-attention", "add by the last layer's attention", "last attention layer", "attention"
+    ),
+    Method(
+        "all-attention", "add by the attention of all layers", "all attention layers", "attention"
+    ),
+    Method("random", "add in random order (a control)", "random (control)", "control"),
+    Method(
+        "nearest-first",
+        "add from the target backwards (a control)",
+        "nearest first (control)",
+        "control",
+    ),
+)
+METHODS = {method.name: method for method in _ROWS}
 """All methods: the searches, then the paper's baselines in its order, then two controls."""
 
 SEARCHES = tuple(name for name, method in METHODS.items() if method.kind == "search")
@@ -108,10 +92,3 @@ BASELINES = tuple(name for name, method in METHODS.items() if method.kind != "se
 CONTROLS = tuple(name for name, method in METHODS.items() if method.kind == "control")
 """The baselines that need no model."""
 SIGNED = tuple(name for name, method in METHODS.items() if method.signed)
-
-
-def check_method(name: str) -> str:
-    """The name, if there is such a method."""
-    if name not in METHODS:
-        raise RationalesError(f"unknown method {name!r}: choose one of {', '.join(METHODS)}")
-    return name

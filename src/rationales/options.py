@@ -8,7 +8,7 @@ reads it is an error, not a silence. ``DEFAULTS`` are the values of options that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
@@ -17,10 +17,10 @@ from typing_extensions import TypedDict
 
 from rationales.checking import Expected, check_values
 from rationales.errors import OptionError, RationalesError
-from rationales.methods import METHODS, check_method
+from rationales.methods import METHODS, SIGNED
 from rationales.search.criterion import parse
+from rationales.units import Unit
 
-Unit = Literal["token", "word", "sentence"]
 Specials = Literal["pinned", "candidate"]
 Target = str | int | Sequence[int]
 
@@ -189,68 +189,11 @@ READ_BY: dict[str, tuple[str, ...]] = {
     "max_evaluations": ("exhaustive",),
     "beam": ("beam",),
     "penalty": ("soft",),
-    "absolute": tuple(name for name, method in METHODS.items() if method.signed),
+    "absolute": SIGNED,
     "ig_steps": ("integrated-gradients",),
     "seed": ("random",),
 }
 """The methods that read an option; all methods read one that is not here."""
-
-_RULES: tuple[tuple[str, Callable[[Options], bool]], ...] = (
-    (
-        "{target} and {continuation} exclude each other: a target names tokens of the text",
-        lambda o: o.target is not None and o.continuation is not None,
-    ),
-    (
-        "leave out {generate}: {target} names tokens of the text, and nothing is generated",
-        lambda o: o.generate is not None and o.target is not None,
-    ),
-    (
-        "leave out {generate}: {continuation} is given, and nothing is generated",
-        lambda o: o.generate is not None and o.continuation is not None,
-    ),
-    (
-        "leave out {max_length}: {continuation} is given, and nothing is translated",
-        lambda o: o.max_length is not None and o.continuation is not None,
-    ),
-    (
-        "leave out {specials} or {chat}: the special tokens of a chat template are always pinned",
-        lambda o: o.specials == "candidate" and o.chat,
-    ),
-    (
-        "leave out {language}, by which sentences are split, or give {unit} sentence or "
-        "{coarse_to_fine}",
-        lambda o: o.language is not None and o.unit != "sentence" and not o.coarse_to_fine,
-    ),
-    (
-        "{coarse_to_fine} has units of its own: leave out {unit}",
-        lambda o: o.coarse_to_fine and o.unit != "token",
-    ),
-    (
-        "{instead_of} is a criterion of its own: leave out {criterion}",
-        lambda o: o.instead_of is not None and o.criterion != "argmax",
-    ),
-    (
-        "{instead_of} compares single tokens: leave out {span}",
-        lambda o: o.instead_of is not None and o.span,
-    ),
-    (
-        "{coarse_to_fine} keeps what is sufficient, and with {criterion} none nothing is: leave "
-        "out one",
-        lambda o: o.coarse_to_fine and o.criterion == "none",
-    ),
-    (
-        "{criterion} none ends at a size: give {max_size}",
-        lambda o: o.criterion == "none" and o.max_size is None,
-    ),
-    *(
-        (
-            f"the method soft weighs size against probability: leave out {{{name}}}",
-            lambda o, name=name: o.method == "soft" and o.is_given(name),
-        )
-        for name in ("criterion", "instead_of", "minimal", "disjoint")
-    ),
-)
-"""What is said if these options are given together."""
 
 _OF_TRANSLATIONS = dict.fromkeys(
     ("src_lang", "tgt_lang", "prefix", "max_length"), "it is for translation, by an encoder–decoder"
@@ -278,8 +221,9 @@ NOT_FOR: dict[Input, dict[str, str]] = {
 def check_option_values(values: Mapping[str, Any]) -> None:
     """Raise if an option has a value that it cannot have, whatever the others are."""
     check_values(Options, values)
-    if "method" in values:
-        check_method(values["method"])
+    method = values.get("method", "greedy")
+    if method not in METHODS:
+        raise RationalesError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
     if "criterion" in values:
         parse(values["criterion"])
 
@@ -307,6 +251,43 @@ def _check_together(options: Options) -> None:
                 methods=" or ".join(methods),
                 value=options.method,
             )
-    for message, holds in _RULES:
-        if holds(options):
-            raise OptionError(message)
+    for message in _contradictions(options):
+        raise OptionError(message)
+
+
+def _contradictions(o: Options) -> Iterator[str]:
+    """What is wrong with options that are given together."""
+    if o.target is not None and o.continuation is not None:
+        yield "{target} and {continuation} exclude each other: a target names tokens of the text"
+    if o.generate is not None and o.target is not None:
+        yield "leave out {generate}: {target} names tokens of the text, and nothing is generated"
+    if o.generate is not None and o.continuation is not None:
+        yield "leave out {generate}: {continuation} is given, and nothing is generated"
+    if o.max_length is not None and o.continuation is not None:
+        yield "leave out {max_length}: {continuation} is given, and nothing is translated"
+    if o.specials == "candidate" and o.chat:
+        yield (
+            "leave out {specials} or {chat}: the special tokens of a chat template are always "
+            "pinned"
+        )
+    if o.language is not None and o.unit != "sentence" and not o.coarse_to_fine:
+        yield (
+            "leave out {language}, by which sentences are split, or give {unit} sentence or "
+            "{coarse_to_fine}"
+        )
+    if o.coarse_to_fine and o.unit != "token":
+        yield "{coarse_to_fine} has units of its own: leave out {unit}"
+    if o.instead_of is not None and o.criterion != "argmax":
+        yield "{instead_of} is a criterion of its own: leave out {criterion}"
+    if o.instead_of is not None and o.span:
+        yield "{instead_of} compares single tokens: leave out {span}"
+    if o.coarse_to_fine and o.criterion == "none":
+        yield (
+            "{coarse_to_fine} keeps what is sufficient, and with {criterion} none nothing is: "
+            "leave out one"
+        )
+    if o.criterion == "none" and o.max_size is None:
+        yield "{criterion} none ends at a size: give {max_size}"
+    for name in ("criterion", "instead_of", "minimal", "disjoint"):
+        if o.method == "soft" and o.is_given(name):
+            yield f"the method soft weighs size against probability: leave out {{{name}}}"

@@ -75,13 +75,12 @@ class Job:
         def with_texts(rationale: Rationale) -> Rationale:
             end = rationale.target + rationale.target_length
             target = "".join(t.text for t in self.passage.tokens[rationale.target : end])
-            full = rationale.full_context
             return replace(
                 rationale,
                 target_text=target or token_text(tokenizer, rationale.target_id),
                 alternatives=tuple(map(with_texts, rationale.alternatives)),
                 steps=tuple(map(named, rationale.steps)),
-                full_context=None if full is None else named(full),
+                full_context=rationale.full_context and named(rationale.full_context),
             )
 
         return tuple(map(with_texts, sorted(self.found, key=lambda found: found.target)))

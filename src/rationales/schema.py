@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -107,49 +107,38 @@ def _contradictions(explanation: Explanation) -> Iterator[str]:
     for place, token in enumerate(explanation.tokens):
         if token.index != place:
             yield f"tokens[{place}].index must be {place}, not {token.index}"
-    yield from _not_below(
-        count, {"unexplainable": explanation.unexplainable}, f"the end of the {count} tokens"
-    )
-    for place, rationale in enumerate(explanation.rationales):
-        yield from _contradictions_in(rationale, f"rationales[{place}]", count)
+    end = f"the end of the {count} tokens"
+    yield from _misplaced("unexplainable", explanation.unexplainable, count, end)
+    yield from _contradictions_in("rationales", explanation.rationales, count, count)
 
 
-def _contradictions_in(rationale: Rationale, where: str, count: int) -> Iterator[str]:
-    """Where a rationale names tokens that its target cannot have seen, or probabilities above 1."""
-    if rationale.target + rationale.target_length > count:
-        yield f"{where}.target and its length must end within the {count} tokens"
-    indices: dict[str, Sequence[int]] = {f"{where}.indices": rationale.indices}
-    logprobs: dict[str, float | None] = {}
-    for place, unit in enumerate(rationale.units or ()):
-        indices[f"{where}.units[{place}]"] = unit
-    steps = {f"{where}.steps[{place}]": step for place, step in enumerate(rationale.steps)}
-    if rationale.full_context is not None:
-        steps[f"{where}.full_context"] = rationale.full_context
-    for name, step in steps.items():
-        logprobs[f"{name}.prediction_logprob"] = step.prediction_logprob
-        logprobs[f"{name}.contrast_logprob"] = step.contrast_logprob
-        parts: dict[str, Step | Candidate] = {name: step}
-        parts |= {f"{name}.candidates[{n}]": each for n, each in enumerate(step.candidates)}
-        for part_name, part in parts.items():
-            logprobs[f"{part_name}.target_logprob"] = part.target_logprob
-            indices[f"{part_name}.index"] = () if part.index is None else (part.index,)
-            indices[f"{part_name}.unit"] = part.unit or ()
-    yield from _not_below(rationale.target, indices, f"the target {rationale.target}")
-    for name, logprob in logprobs.items():
-        if logprob is not None and not logprob <= ROUNDING:
-            yield f"{name} must be at most 0, not {logprob}"
-    for place, other in enumerate(rationale.alternatives):
-        yield from _contradictions_in(other, f"{where}.alternatives[{place}]", count)
+def _contradictions_in(name: str, value: Any, target: int, count: int) -> Iterator[str]:
+    """Where rationales name tokens that their target cannot have seen, or probabilities above 1."""
+    if name.endswith("_logprob") and value is not None and not value <= ROUNDING:
+        yield f"{name} must be at most 0, not {value}"
+    elif name.endswith((".index", ".indices", ".unit")) or ".units[" in name:
+        indices = value if isinstance(value, tuple) else () if value is None else (value,)
+        yield from _misplaced(name, indices, target, f"the target {target}")
+    elif isinstance(value, tuple):
+        for place, each in enumerate(value):
+            yield from _contradictions_in(f"{name}[{place}]", each, target, count)
+    elif isinstance(value, Rationale | Step | Candidate):
+        if isinstance(value, Rationale):
+            target = value.target
+            if target + value.target_length > count:
+                yield f"{name}.target and its length must end within the {count} tokens"
+        for field, each in vars(value).items():
+            if field != "tokens":  # those of the explanation
+                yield from _contradictions_in(f"{name}.{field}", each, target, count)
 
 
-def _not_below(end: int, named: Mapping[str, Sequence[int]], what: str) -> Iterator[str]:
-    """Which of these fields hold an index twice, or one that is not before the end."""
-    for name, indices in named.items():
-        if len(set(indices)) < len(indices):
-            yield f"{name} must not hold an index twice"
-        for index in indices:
-            if index >= end:
-                yield f"{name} must be before {what}, not {index}"
+def _misplaced(name: str, indices: Sequence[int], end: int, what: str) -> Iterator[str]:
+    """Whether a field holds an index twice, or one that is not before the end."""
+    if len(set(indices)) < len(indices):
+        yield f"{name} must not hold an index twice"
+    for index in indices:
+        if index >= end:
+            yield f"{name} must be before {what}, not {index}"
 
 
 if __name__ == "__main__":

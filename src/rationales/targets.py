@@ -49,9 +49,9 @@ _PLAIN = r"[+-]?(?:0|[1-9]\d{0,3999})"
 
 def _index(passage: Passage, index: int) -> int:
     """The index, counted from the beginning; an error if there is no such token."""
-    if -len(passage.tokens) <= index < len(passage.tokens):
-        return index % len(passage.tokens)
     count = len(passage.tokens)
+    if -count <= index < count:
+        return index % count
     hint = f"; {index}#1 names the word" if _find(passage, str(index), whole=True) else ""
     raise RationalesError(
         f"there is no token {index}: the text has {count} tokens, 0 … {count - 1}{hint}"

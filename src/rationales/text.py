@@ -52,17 +52,19 @@ def encode(tokenizer: Tokenizer, text: str, options: Options) -> Passage:
         raise RationalesError("the text is empty: give at least one word")
     check_unicode(text)
     check_unicode(options.continuation or "")
+    prompt = _chat(tokenizer, text) if options.chat else text
     if options.chat:
-        ids, pinned = _encode_chat(tokenizer, text)
-        prompt = _chat(tokenizer, text)
+        ids, pinned = _encode_chat(tokenizer, text, prompt)
     else:
-        ids, pinned = _encode_plain(tokenizer, text, pin=options.specials == "pinned")
-        prompt = text
+        # Special tokens after the text (an end of sequence) are left out: the text goes on.
+        before = prefix_ids(tokenizer, text)
+        ids = before + token_ids(tokenizer, text, specials=False)
+        pinned = frozenset(range(len(before)) if options.specials == "pinned" else ())
     start = len(ids)
     if not ids:
         raise RationalesError("the tokenizer makes no token of this text")
     if options.continuation is not None:
-        ids = ids + _continuation_ids(tokenizer, prompt, options.continuation)
+        ids = ids + continuation_ids(tokenizer, prompt, options.continuation)
         if len(ids) == start:
             raise RationalesError("the tokenizer makes no token of this continuation")
     return Passage(make_tokens(tokenizer, ids, pinned), start)
@@ -103,12 +105,19 @@ def token_text(tokenizer: Tokenizer, id: int) -> str:
     return " " + text if lost_space else text
 
 
-def alternative_id(tokenizer: Tokenizer, text: str) -> int:
-    """The id of the first token of a text that might have come instead of a target."""
-    ids = _continuation_ids(tokenizer, "\n", text)
-    if not ids:
-        raise RationalesError(f"the tokenizer makes no token of the alternative {text!r}")
-    return int(ids[0])
+def continuation_ids(tokenizer: Tokenizer, prompt: str, continuation: str) -> list[int]:
+    """The ids of the continuation, cut where the prompt ends.
+
+    The two are tokenised together where that leaves the prompt's tokens as they are: some
+    tokenizers put a space of their own before a text that stands alone. Where the two would merge
+    into one token, a line break, which merges with next to nothing, stands in for the prompt.
+    """
+    for before in (prompt, "\n"):
+        together = token_ids(tokenizer, before + continuation, specials=False)
+        alone = token_ids(tokenizer, before, specials=False)
+        if together[: len(alone)] == alone and len(together) > len(alone):
+            return together[len(alone) :]
+    return token_ids(tokenizer, continuation, specials=False)
 
 
 def prefix_ids(tokenizer: Tokenizer, text: str = "a") -> list[int]:
@@ -121,20 +130,11 @@ def prefix_ids(tokenizer: Tokenizer, text: str = "a") -> list[int]:
     return []
 
 
-def _encode_plain(tokenizer: Tokenizer, text: str, pin: bool) -> tuple[list[int], frozenset[int]]:
-    """Ids with the special tokens that the tokenizer puts before the text, and those pinned.
-
-    Special tokens after the text (an end of sequence) are left out: the text goes on.
-    """
-    before = prefix_ids(tokenizer, text)
-    pinned = frozenset(range(len(before))) if pin else frozenset()
-    return before + token_ids(tokenizer, text, specials=False), pinned
-
-
-def _encode_chat(tokenizer: Tokenizer, text: str) -> tuple[list[int], frozenset[int]]:
-    """Ids of the text in the chat template, everything but the text pinned."""
-    rendered, frame = _chat(tokenizer, text), _chat(tokenizer, _SENTINEL)
-    prefix, _, suffix = frame.partition(_SENTINEL)
+def _encode_chat(
+    tokenizer: Tokenizer, text: str, rendered: str
+) -> tuple[list[int], frozenset[int]]:
+    """Ids of the text rendered in the chat template, everything but the text pinned."""
+    prefix, _, suffix = _chat(tokenizer, _SENTINEL).partition(_SENTINEL)
     content = rendered[len(prefix) : len(rendered) - len(suffix)]
     ids = token_ids(tokenizer, rendered, specials=False)
     texts = token_texts(tokenizer, ids)
@@ -163,21 +163,6 @@ def _chat(tokenizer: Tokenizer, text: str) -> str:
         messages, tokenize=False, add_generation_prompt=True
     )
     return rendered
-
-
-def _continuation_ids(tokenizer: Tokenizer, prompt: str, continuation: str) -> list[int]:
-    """The ids of the continuation, cut where the prompt ends.
-
-    The two are tokenised together where that leaves the prompt's tokens as they are: some
-    tokenizers put a space of their own before a text that stands alone. Where the two would merge
-    into one token, a line break, which merges with next to nothing, stands in for the prompt.
-    """
-    for before in (prompt, "\n"):
-        together = token_ids(tokenizer, before + continuation, specials=False)
-        alone = token_ids(tokenizer, before, specials=False)
-        if together[: len(alone)] == alone and len(together) > len(alone):
-            return together[len(alone) :]
-    return token_ids(tokenizer, continuation, specials=False)
 
 
 def check_unicode(text: str) -> None:

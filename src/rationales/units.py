@@ -26,12 +26,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby, pairwise
-from typing import Literal, get_args
+from typing import Literal
 
 from rationales.context import Token
 from rationales.errors import RationalesError
 
 Unit = Literal["token", "word", "sentence"]
+LEVELS: tuple[Unit, ...] = ("sentence", "word", "token")
+"""The units of a coarse-to-fine search, level by level."""
 
 HELD_TOGETHER = 150
 """Sentences in quotation marks or brackets are one unit up to this many characters."""
@@ -62,27 +64,19 @@ def group(tokens: Sequence[Token], unit: Unit, language: str = "en") -> tuple[tu
     ``language`` is a code such as ``"de"``; it tells sentences by their abbreviations and
     punctuation. One that is not known is read like a related language, or like English.
     """
-    language = language_code(language)
-    if unit not in get_args(Unit):
-        raise RationalesError(f"unit must be one of {', '.join(get_args(Unit))}, not {unit!r}")
+    code = _LANGUAGE.fullmatch(language) if isinstance(language, str) else None
+    if code is None:
+        raise RationalesError(
+            f"language must be a code such as 'en', 'de' or 'pt-BR', not {language!r}"
+        )
     if unit == "token":
         return tuple((token.index,) for token in tokens if not token.pinned)
     return tuple(
         tuple(indices)
         for (pinned, _), run in groupby(tokens, key=lambda token: (token.pinned, token.side))
         if not pinned
-        for indices in _group_run(list(run), unit, language)
+        for indices in _group_run(list(run), unit, code[1].lower())
     )
-
-
-def language_code(language: str) -> str:
-    """The code of the language itself, in lower case: ``"de"`` of ``"de-AT"``."""
-    found = _LANGUAGE.fullmatch(language) if isinstance(language, str) else None
-    if found is None:
-        raise RationalesError(
-            f"language must be a code such as 'en', 'de' or 'pt-BR', not {language!r}"
-        )
-    return found[1].lower()
 
 
 def _group_run(run: Sequence[Token], unit: Unit, language: str) -> list[list[int]]:

@@ -86,6 +86,7 @@ class Trail:
             steps=tuple(self._steps),
             stopped=None if self.sufficient else stopped,
             units=(*required, *self.added) if context.units is not None else None,
+            target_length=len(context.span_ids) + 1,
         )
 
     def at_limit(self) -> Rationale:
@@ -122,11 +123,3 @@ def make_step(score: Score, new: Subset = (), candidates: Sequence[Candidate] = 
 def required_size(context: Context) -> int:
     """How many units are required: as many as tokens, or one, if units are larger."""
     return len(context.required) if context.units is None else bool(context.required)
-
-
-def added_units(context: Context, rationale: Rationale) -> Units:
-    """The units of a rationale but for what is required, in the order in which they were added."""
-    kept = {*rationale.indices}
-    place = {index: number for number, index in enumerate(rationale.indices)}
-    units = [unit for unit in context.choices if kept.issuperset(unit)]
-    return tuple(sorted(units, key=lambda unit: place[unit[0]]))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rationales.context import Context
 from rationales.errors import RationalesError
-from rationales.ranking import order
+from rationales.methods import BASELINES
+from rationales.ranking import Importances, order
 from rationales.result import Rationale
 from rationales.search.base import Search, make_step
 from rationales.search.beam import beam
@@ -25,15 +26,32 @@ from rationales.search.soft import soft
 if TYPE_CHECKING:
     from rationales.options import Options
 
-Importances = Callable[[], Sequence[float]]
+K = TypeVar("K")
+Rank = Callable[[], Sequence[float]]
 """Gives a baseline the importance of each index; called when the search starts, not before."""
+
+_MOST_TOGETHER = 256
+"""Contexts that are attributed together at most."""
+
+
+def make_searches(
+    contexts: Iterable[tuple[K, Context]],
+    options: Options | Callable[[K], Options],
+    importances: Importances,
+    start: Callable[[K], Rationale] | None = None,
+) -> Iterator[tuple[K, Context, Search]]:
+    """The search of each context with its key; options and ``start`` may go by the key."""
+    given = options if callable(options) else lambda key: options
+    for together in _together((key, context, given(key)) for key, context in contexts):
+        texts = [context for _, context, _ in together]
+        for key, context, own in together:
+            seed, steps = own.value("seed"), own.ig_steps
+            rank = partial(importances.of, context, own.method, seed, steps, texts)
+            yield key, context, make_search(context, own, rank, start and start(key))
 
 
 def make_search(
-    context: Context,
-    options: Options,
-    importances: Importances | None = None,
-    start: Rationale | None = None,
+    context: Context, options: Options, rank: Rank, start: Rationale | None = None
 ) -> Search:
     """The search that the options ask for, after a prediction from the full context.
 
@@ -46,26 +64,26 @@ def make_search(
     def find(context: Context, options: Options = options) -> Search:
         rationale = start
         if rationale is None:
-            rationale = yield from _search(context, criterion, options, importances)
+            rationale = yield from _search(context, criterion, options, rank)
         return (yield from prune(context, rationale, criterion)) if options.minimal else rationale
 
     def level_by_level(context: Context) -> Search:
         # The largest size is one of tokens: it does not bound sentences and words.
         any_size = partial(find, options=options.change(max_size=None))
-        return coarse_to_fine(context, context.levels, any_size, find)
+        return coarse_to_fine(context, any_size, find)
 
     if options.coarse_to_fine and not context.levels:
         raise RationalesError("coarse-to-fine search needs levels of units: give Context(levels=…)")
     search = level_by_level if options.coarse_to_fine else find
     rationale = yield from disjoint(context, options.disjoint, search)
-    rationale = _finished(rationale, context.units is not None, len(context.span_ids) + 1)
+    if context.units is None:  # those of disjoint and coarse-to-fine search are tokens
+        others = tuple(replace(other, units=None) for other in rationale.alternatives)
+        rationale = replace(rationale, units=None, alternatives=others)
     predicted = is_first_choice(full, context)
     return replace(rationale, predicted=predicted, full_context=make_step(full))
 
 
-def _search(
-    context: Context, criterion: Criterion, options: Options, importances: Importances | None
-) -> Search:
+def _search(context: Context, criterion: Criterion, options: Options, rank: Rank) -> Search:
     """The search of ``options.method``, on its own."""
     size = options.max_size
     match options.method:
@@ -80,15 +98,26 @@ def _search(
             return beam(context, criterion, width=options.value("beam"), max_size=size)
         case "soft":
             return soft(context, criterion, penalty=options.value("penalty"), max_size=size)
-    if importances is None:
-        raise RationalesError(f"the method {options.method} needs importances")
-    return ordered(
-        context, order(context, importances(), options.absolute), criterion, max_size=size
-    )
+    units = order(context, rank(), options.absolute)
+    return ordered(context, units, criterion, max_size=size)
 
 
-def _finished(rationale: Rationale, has_units: bool, target_length: int) -> Rationale:
-    """The rationale with the length of its target, and without units if these are tokens."""
-    others = tuple(_finished(other, has_units, target_length) for other in rationale.alternatives)
-    units = rationale.units if has_units else None
-    return replace(rationale, units=units, target_length=target_length, alternatives=others)
+def _together(
+    asked: Iterable[tuple[K, Context, Options]],
+) -> Iterator[list[tuple[K, Context, Options]]]:
+    """Contexts of a baseline that extend each other, as one list; every other one by itself."""
+    run: list[tuple[K, Context, Options]] = []
+    for key, context, options in asked:
+        if run:
+            _, before, same = run[-1]
+            is_longer = len(context.ids) > len(before.ids)
+            extends = is_longer and context.ids[: len(before.ids)] == before.ids
+            if options != same or not extends or len(run) == _MOST_TOGETHER:
+                yield run
+                run = []
+        run.append((key, context, options))
+        if options.method not in BASELINES:  # nothing to gain: the search may start at once
+            yield run
+            run = []
+    if run:
+        yield run

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
-from rationales.context import Context, Subset
+from rationales.context import Context
 from rationales.result import Rationale
 from rationales.search.base import Search
 
 Find = Callable[[Context], Search]
 
 
-def coarse_to_fine(
-    context: Context, levels: Sequence[Iterable[Subset]], find: Find, find_last: Find | None = None
-) -> Search:
+def coarse_to_fine(context: Context, find: Find, find_last: Find) -> Search:
     """The rationale of the last level, each level searching only in what the one before has kept.
 
-    Levels are units of the context, large ones first. What a level keeps is sufficient, so the next
-    one ends sufficient too, at the latest when it has kept all of it again. ``find_last`` is the
-    search of the last level, if that one has limits of its own.
+    What a level keeps is sufficient, so the next one ends sufficient too, at the latest when it has
+    kept all of it again. ``find_last`` is the search of the last level.
     """
     evaluations, within = 0, context.everything
-    for number, units in enumerate(levels, start=1):
-        search = find_last if find_last is not None and number == len(levels) else find
+    searches = [find] * (len(context.levels) - 1) + [find_last]
+    for search, units in zip(searches, context.levels, strict=True):
         rationale = yield from search(context.grouped(units, within))
         evaluations += rationale.evaluations
         if not rationale.sufficient:
@@ -49,7 +46,6 @@ def disjoint(context: Context, how_many: int, find: Find) -> Search:
         used = {*rationale.indices} - {*context.required}
         if not used or not rationale.sufficient:
             break
-        units = tuple(unit for unit in left.choices if used.isdisjoint(unit))
-        left = replace(left, units=units)
+        left = replace(left, units=tuple(u for u in left.choices if used.isdisjoint(u)))
     first, *others = found
     return replace(first, alternatives=tuple(others), evaluations=evaluations)

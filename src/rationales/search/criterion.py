@@ -46,20 +46,18 @@ def is_first_choice(score: Score, context: Context) -> bool:
     return score.prediction_id == context.target_id
 
 
-def parse(text: str) -> tuple[str, float | None]:
-    """The kind and the level that ``"prob=0.5"`` stands for; an error if it stands for none."""
+def parse(text: str) -> tuple[str, float]:
+    """The kind and the level that ``"prob=0.5"`` stands for, NaN if the kind has no level."""
     kind, _, level = text.partition("=")
-    try:
-        number = float(level) if level else None
-    except ValueError:
-        number = math.nan
     if text in ("argmax", "none"):
-        return kind, None
-    if kind == "top-k" and number is not None and number >= 1 and number.is_integer():
+        return kind, math.nan
+    try:
+        number = float(level)
+    except ValueError:
+        number = math.nan  # which is no less and no more than anything
+    if kind == "top-k" and number >= 1 and number.is_integer():
         return kind, number
-    if kind == "prob" and number is not None and 0 < number <= 1:
-        return kind, number
-    if kind == "ratio" and number is not None and 0 < number < math.inf:
+    if (kind == "prob" and 0 < number <= 1) or (kind == "ratio" and 0 < number < math.inf):
         return kind, number
     raise OptionError(
         "{criterion} must be {kinds} (K a whole number, P a probability, R a share), not {value!r}",
@@ -81,9 +79,9 @@ def make_criterion(text: str, context: Context, full: Score) -> Criterion:
     if kind == "top-k":
         if full.rank is None:
             raise RationalesError("top-k needs the target's rank, which this scorer does not tell")
-        return Criterion(lambda score: score.rank is not None and score.rank <= (level or 1))
+        return Criterion(lambda score: score.rank is not None and score.rank <= level)
     if kind in ("prob", "ratio"):
-        least = math.log(level or 1) + (full.target_logprob if kind == "ratio" else 0.0)
+        least = math.log(level) + (full.target_logprob if kind == "ratio" else 0.0)
         return Criterion(lambda score: score.target_logprob >= least - TIE)
     return argmax(context)
 

@@ -35,7 +35,7 @@ def exhaustive(
     """
     trail = Trail(context, criterion, max_size)
     budget = math.inf if max_evaluations is None else max_evaluations
-    best: tuple[float, Units] | None = None
+    best: tuple[float, Units] = (-math.inf, ())
     for size in range(trail.limit + 1):
         subsets = combinations(context.choices, size)
         while batch := list(islice(subsets, int(min(_AT_ONCE, budget - trail.evaluations)))):
@@ -45,10 +45,10 @@ def exhaustive(
                     rationale = yield from trail.follow(units)
                     return replace(rationale, minimal=True, optimal=True)
                 value = trail.criterion.value(score)
-                if best is None or value > best[0] + TIE:
+                if value > best[0] + TIE:
                     best = (value, units)
         if next(subsets, None) is not None:  # the budget has come to its end, not the size
-            yield from trail.follow(best[1] if best else ())
+            yield from trail.follow(best[1])
             return trail.rationale("budget")
-    yield from trail.follow(best[1] if best else ())
+    yield from trail.follow(best[1])
     return trail.at_limit()

@@ -21,12 +21,12 @@ def ordered(
 ) -> Search:
     """The shortest sufficient prefix of the order, after what is required."""
     trail = Trail(context, criterion, max_size)
-    limit = min(len(order), trail.limit)
-    for start in range(0, limit + 1, _AT_ONCE):
-        prefixes = [tuple(order[:n]) for n in range(start, min(start + _AT_ONCE, limit + 1))]
+    sizes = range(trail.limit + 1)
+    for start in sizes[::_AT_ONCE]:
+        prefixes = [tuple(order[:size]) for size in sizes[start : start + _AT_ONCE]]
         scores = yield from trail.ask(prefixes)
         for prefix, score in zip(prefixes, scores, strict=True):
             trail.add(prefix, score)
             if trail.sufficient:
                 return trail.rationale()
-    return trail.rationale(stopped="max-size" if limit < len(context.choices) else None)
+    return trail.at_limit()

@@ -15,7 +15,7 @@ from dataclasses import replace
 from rationales.context import Context
 from rationales.result import Rationale
 from rationales.scoring.protocol import Score
-from rationales.search.base import Asking, Search, Trail, Units, added_units
+from rationales.search.base import Asking, Search, Trail, Units
 from rationales.search.criterion import Criterion
 from rationales.ties import ranked
 
@@ -25,7 +25,9 @@ def prune(context: Context, found: Rationale, criterion: Criterion | None = None
     if not found.sufficient or found.minimal:
         return found
     trail = Trail(context, criterion)
-    before = added_units(context, found)
+    place = {index: number for number, index in enumerate(found.indices)}
+    units = [unit for unit in context.choices if {*unit} <= {*place}]
+    before = tuple(sorted(units, key=lambda unit: place[unit[0]]))
     kept = yield from shrink(trail, before)
     rationale = found if kept == before else (yield from trail.follow(kept))
     evaluations = found.evaluations + trail.evaluations
