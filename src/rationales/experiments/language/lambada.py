@@ -59,7 +59,7 @@ POPULATIONS = {
 """The title of each table, and what holds for its passages."""
 
 
-@language_experiment("lambada", Settings, DATA)
+@language_experiment("lambada", DATA)
 def run(run: Run, explainer: Explainer, settings: Settings, progress: OnProgress) -> dict[str, Any]:
     """The results of the experiment, which are then in the folder with their tables and figures."""
     compared = settings.compared
