@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hi
 
 import typer
 
-from rationales.cli.command import field_docs
+from rationales.cli.command import field_docs, flag
 from rationales.errors import OptionError, RationalesError
 from rationales.methods import METHODS
 from rationales.options import NOT_FOR, Options, check_input, check_option_values
@@ -75,11 +75,6 @@ class Question:
             said = error.named(lambda name: name if name in own else flag(name))
             raise RationalesError(said) from error
         return options
-
-
-def flag(name: str) -> str:
-    """How an option is typed on the command line."""
-    return "the K of --steps" if name == "keep_candidates" else f"--{name.replace('_', '-')}"
 
 
 def _typed(hint: Any) -> Any:

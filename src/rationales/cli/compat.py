@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rationales.cli.arguments import NO_ADAPTER
-from rationales.cli.command import add_late, command
+from rationales.cli.command import command
 from rationales.compat.options import MeasureOptions, TrainOptions
 from rationales.errors import RationalesError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MEAN_SIZES = (1, 4, 8, 16, 32)
 """The sizes over which a single figure is taken, if the context is long enough for all."""
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 TRAIN_EXAMPLES = """
 [bold]Examples[/bold]\n
@@ -37,11 +37,6 @@ MEASURE_EXAMPLES = """
   rationales compat measure --text wiki.test.raw\n
   rationales compat measure --model gpt2 --adapter gpt2-adapter --text notes.txt --plot gpt2.png
 """
-
-
-@app.callback()
-def _compat() -> None:
-    """Compatibility: train a model for incomplete contexts, and measure it on them."""
 
 
 def train(options: TrainOptions) -> None:
@@ -153,5 +148,5 @@ def _print_table(measurements: Sequence[Measurement]) -> None:
     Console().print(grid)
 
 
-add_late(app, "train", lambda: command(train), train.__doc__, TRAIN_EXAMPLES)
-add_late(app, "measure", lambda: command(measure), measure.__doc__, MEASURE_EXAMPLES)
+app.command(epilog=TRAIN_EXAMPLES)(command(train))
+app.command(epilog=MEASURE_EXAMPLES)(command(measure))

@@ -8,9 +8,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    help="Get the default model; list the models that are here.", no_args_is_help=True
-)
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 
 @app.command("get")

@@ -13,14 +13,17 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from rationales.cli.arguments import Question, Texts
-from rationales.cli.output import Output, told
+from rationales.cli.arguments import Model, Printing, Question, Texts
+from rationales.cli.output import Output, opened, told
 from rationales.errors import RationalesError, first_line
-from rationales.explainer import Explainer
 from rationales.requests import Failure, Interrupted, Progress, Request
 from rationales.text import check_unicode
+
+if TYPE_CHECKING:
+    from rationales.explainer import Explainer
+    from rationales.models.files import Kind
 
 Batch = Iterator[tuple[int | None, Request | Failure]]
 """Requests with the numbers of their lines, from 1; a text that is no line has none."""
@@ -30,6 +33,25 @@ _AHEAD = 256
 
 _PATIENCE = 0.05
 """How many seconds of silence from a pipe mean that what was said is to be answered first."""
+
+
+EXIT_CODES = """
+[bold]Exit codes[/bold]\n
+  0 all is answered · 2 nothing was begun, or it could not go on · 3 some lines of --jsonl failed\n
+  130 interrupted: what was finished is in FILE.partial, if --json has a FILE
+"""
+
+
+def answer(
+    kind: Kind, example: str, texts: Texts, options: Any, model: Model, printing: Printing
+) -> None:
+    """Read the texts, load the model and put out an explanation of each text."""
+    question = Question.of(kind, options, printing.steps)
+    adapter = getattr(model, "adapter", None)  # only language models have one
+    model.check(adapter)
+    batches = read_requests(texts, question, example)
+    with opened(printing, texts) as output:
+        explain_all(model.load(kind, adapter), batches, output)
 
 
 def read_requests(source: Texts, question: Question, example: str) -> Iterator[Batch]:
