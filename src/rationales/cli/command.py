@@ -38,7 +38,7 @@ def command(function: Callable[..., None], **made: type) -> Callable[..., None]:
             inspect.Parameter(
                 each.name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=_default(each),
+                default=inspect.Parameter.empty if each.default is MISSING else each.default,
                 annotation=_annotation(hints[each.name], each, docs.get(each.name)),
             )
             for each in fields(kind)
@@ -102,16 +102,6 @@ def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
     except (OSError, TypeError):
         return {}
     return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
-
-
-def _default(each: Field[Any]) -> Any:
-    """The default of an option, as typer wants it: a list for many values, or that it has none."""
-    default = each.default
-    if each.default_factory is not MISSING:
-        default = each.default_factory()
-    if default is MISSING:
-        return inspect.Parameter.empty
-    return list(default) if isinstance(default, tuple) else default
 
 
 def _annotation(hint: Any, each: Field[Any], help_text: str | None) -> Any:

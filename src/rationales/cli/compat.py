@@ -14,6 +14,7 @@ import typer
 
 from rationales.cli.arguments import NO_ADAPTER
 from rationales.cli.command import command
+from rationales.cli.progress import Bar
 from rationales.compat.options import MeasureOptions, TrainOptions
 from rationales.errors import RationalesError
 
@@ -41,8 +42,6 @@ MEASURE_EXAMPLES = """
 
 def train(options: TrainOptions) -> None:
     """Fine-tune a model on incomplete contexts: word dropout, with an adapter or in full."""
-    from rationales.cli.progress import Bar
-
     with Bar() as bar:
         bar.update("loading", 0, None)
         from rationales.compat import train as training
@@ -82,8 +81,6 @@ class MeasureCommand(MeasureOptions):
 
 def measure(options: MeasureCommand) -> None:
     """Measure predictions from random subsets of 1, 2, 4 … tokens of held-out text."""
-    from rationales.cli.progress import Bar
-
     with Bar() as bar:
         bar.update("loading the model", 0, None)
         from rationales.compat.measure import measure_model

@@ -10,16 +10,14 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from rationales.cli.arguments import Model
+from rationales.cli.arguments import CausalModel, Model
 from rationales.cli.command import add_late, command
+from rationales.cli.progress import Bar
 from rationales.errors import RationalesError
-
-if TYPE_CHECKING:
-    from rationales.models.files import Kind
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 EXAMPLE = "Example: rationales experiment {0} --out runs/{0}"
@@ -145,11 +143,12 @@ class Experiment:
         if not keywords.get("text") and not keywords.get("folder"):
             self.check_data()  # otherwise the user's own data are read
         if "model" in keywords:
-            model = Model(keywords.pop("model"))
-            kind: Kind = "seq2seq" if isinstance(given, Translation) else "causal"
-            keywords["explainer"] = model.load(kind, keywords.get("adapter"))
-        from rationales.cli.progress import Bar
-
+            name = keywords.pop("model")
+            keywords["explainer"] = (
+                CausalModel(name, adapter=keywords.get("adapter")).load("causal")
+                if isinstance(given, Language)
+                else Model(name).load("seq2seq")
+            )
         with Bar() as bar:
             results = self.module.run(settings=settings, progress=bar.update, **keywords)
         typer.echo(self.module.report(results).rstrip("\n"))

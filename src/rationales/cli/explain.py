@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from rationales.cli.arguments import OF_MODEL, Model, Printing, Texts, option_group
+from rationales.cli.arguments import CausalModel, Printing, Texts, option_group
 from rationales.cli.command import command
 from rationales.cli.running import EXIT_CODES, answer
 
@@ -22,15 +21,6 @@ EXAMPLES = """
   rationales explain --file long.txt --target last --coarse-to-fine\n
   rationales explain --jsonl texts.jsonl --json rationales.jsonl
 """
-
-
-@dataclass(frozen=True)
-class CausalModel(Model):
-    """Which language model, with its adapter."""
-
-    adapter: Annotated[str | None, OF_MODEL] = None
-    """The folder of a compatibility adapter for the model; none leaves out the one that the default
-    model comes with."""
 
 
 def explain(texts: Texts, options: Any, model: CausalModel, printing: Printing) -> None:
