@@ -33,7 +33,8 @@ def command(function: Callable[..., None], **made: type) -> Callable[..., None]:
     for group, kind in groups.items():
         hints, docs = get_type_hints(kind, include_extras=True), field_docs(kind)
         # A field that is a dataclass itself keeps its default: it is no option.
-        names[group] = [f.name for f in fields(kind) if f.init and not is_dataclass(hints[f.name])]
+        options = [f for f in fields(kind) if f.init and not is_dataclass(hints[f.name])]
+        names[group] = [each.name for each in options]
         parameters += [
             inspect.Parameter(
                 each.name,
@@ -41,8 +42,7 @@ def command(function: Callable[..., None], **made: type) -> Callable[..., None]:
                 default=inspect.Parameter.empty if each.default is MISSING else each.default,
                 annotation=_annotation(hints[each.name], each, docs.get(each.name)),
             )
-            for each in fields(kind)
-            if each.name in names[group]
+            for each in options
         ]
 
     def run(**given: Any) -> None:
