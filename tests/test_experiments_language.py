@@ -433,7 +433,7 @@ def test_each_command_has_an_example_in_its_help(name, capsys):
 def test_the_command_prints_the_table_and_the_report_gathers_all(
     data, completes, tiny_explainer, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(commands, "load_explainer", lambda *rest: tiny_explainer)
+    monkeypatch.setattr("rationales.loading.load", lambda *_, **__: tiny_explainer)
     skipped = ("majority", "the", "efficiency", "distractors", "alignments")
     arguments = [word for name in skipped for word in ("--skip", name)]
     run = ["experiment", "all", *arguments, "--methods", "greedy,random", "--limit", "2"]
