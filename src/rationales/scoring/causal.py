@@ -54,8 +54,8 @@ class CausalScorer(ModelScorer):
             self._longest_sparse = min(self._window, self._longest_sparse or self._window)
         self._prefixes: PrefixStore | None = None
         if like is not None:
-            self._sparse = like._sparse
-            self._prefixes = None if like._prefixes is None else like._prefixes.empty()
+            self._sparse, self._prefixes = like._sparse, like._prefixes
+            self._new_store()
             return
         if evaluation == "auto":
             self._sparse = self._test()
@@ -76,21 +76,20 @@ class CausalScorer(ModelScorer):
         return held
 
     def _score(self, queries: Sequence[Query]) -> list[Score]:
-        groups: dict[Shape, list[int]] = {}
-        for place, query in enumerate(queries):
-            groups.setdefault(self._shape(query), []).append(place)
+        shapes = [self._shape(query) for query in queries]
         # Beyond the switch, the states of a token depend on the length of the context.
-        alike = [s for s in groups if s[0] == "sparse" and s[2] is None]
-        scores = self._score_shared(
-            {p: queries[p] for p in sorted(p for shape in alike for p in groups[shape])}
-        )
-        for (evaluation, length, _), places in groups.items():
+        alike = [p for p, shape in enumerate(shapes) if shape[0] == "sparse" and shape[2] is None]
+        scores = self._score_shared({place: queries[place] for place in alike})
+        groups: dict[Shape, list[int]] = {}
+        for place, shape in enumerate(shapes):
+            if place not in scores:
+                groups.setdefault(shape, []).append(place)
 
-            def ask(batch: list[int], evaluation: Evaluation = evaluation) -> list[Score]:
-                return self._forward([queries[place] for place in batch], evaluation)
+        def ask(batch: list[int]) -> list[Score]:
+            return self._forward([queries[place] for place in batch], shapes[batch[0]][0])
 
-            left = [place for place in places if place not in scores]
-            scores.update(self._in_batches(left, length, ask))
+        for (_, length, _), places in groups.items():
+            scores.update(self._in_batches(places, length, ask))
         return [scores[place] for place in range(len(queries))]
 
     def _score_shared(self, queries: dict[int, Query]) -> dict[int, Score]:
@@ -105,7 +104,7 @@ class CausalScorer(ModelScorer):
                 places = [waiting[which] for which in batch.queries]
                 try:
                     logits = paths.run(batch, self._next_token)
-                    self._work.tokens += batch.tokens
+                    self._work.tokens += len(batch.rows) * batch.new
                     answers = read_scores(logits, [queries[place][0] for place in places])
                 except BaseException as error:
                     # A place may have been given that nothing was written to: nothing stays.

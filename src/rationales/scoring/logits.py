@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -42,12 +42,7 @@ class ModelScorer(ABC):
     of the model are stored only within a run (``fresh``), and dropped when the model has changed.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        batch_tokens: int,
-        evaluation: Literal["auto", "sparse", "masked"],
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, batch_tokens: int, evaluation: str) -> None:
         if batch_tokens < 1:
             raise RationalesError(f"batch_tokens must be at least 1, not {batch_tokens}")
         self.model = model
@@ -57,9 +52,10 @@ class ModelScorer(ABC):
         self._vocabulary = int(positions.text_config(model).vocab_size)
         # Each subset of a pass has logits over the whole vocabulary.
         self._max_subsets = max(1, LOGITS_AT_ONCE // self._vocabulary)
-        self._tested = positions.tested_length(model)
-        trusted = positions.is_covered(model) or evaluation == "sparse"
-        self._longest_sparse = None if trusted else self._tested
+        covered = positions.is_covered(model)
+        # The length of a self-test: more where only the self-test knows the family.
+        self._tested = 32 if covered else 128
+        self._longest_sparse = None if covered or evaluation == "sparse" else self._tested
         self._sparse = evaluation == "sparse"
 
     @property
@@ -182,10 +178,7 @@ def read_scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score
         predictions[row] = close[row].nonzero()[0, 0]
     predictions = torch.where(ranks == 1, targets, predictions)
     predicted = logits.gather(1, predictions[:, None])[:, 0]
-    extra = [
-        logits[row, list(context.extra_ids)] if context.extra_ids else wanted[row]
-        for row, context in enumerate(contexts)
-    ]
+    extra = {n: logits[n, list(c.extra_ids)] for n, c in enumerate(contexts) if c.extra_ids}
     # log p = logit − log Σ exp(logit), in place: the logits are the largest tensor there is.
     normalizer = logits.sub_(best[:, None]).exp_().sum(dim=-1).log_().add_(best)
     if normalizer.isnan().any():  # a logit is NaN, or infinite: it overflowed
@@ -193,17 +186,12 @@ def read_scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score
             "the model's probabilities are NaN: its weights may be damaged, "
             "or the dtype too narrow (try --dtype float32)"
         )
-    columns = (
-        (wanted[:, 0] - normalizer).tolist(),
-        predictions.tolist(),
-        (predicted - normalizer).tolist(),
-        ranks.tolist(),
-        [
-            tuple((values - normalizer[row]).tolist()) if context.extra_ids else ()
-            for row, (context, values) in enumerate(zip(contexts, extra, strict=True))
-        ],
-    )
-    return [Score(*row) for row in zip(*columns, strict=True)]
+    columns = (wanted[:, 0] - normalizer, predictions, predicted - normalizer, ranks)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [
+        Score(*row, tuple((extra[n] - normalizer[n]).tolist()) if n in extra else ())
+        for n, row in enumerate(rows)
+    ]
 
 
 def agree(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> bool:

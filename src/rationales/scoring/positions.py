@@ -18,6 +18,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -52,22 +53,15 @@ def is_covered(model: PreTrainedModel) -> bool:
     return own_code and model.config.model_type in EXACT_FAMILIES
 
 
-def tested_length(model: PreTrainedModel) -> int:
-    """How many tokens a self-test has at most: more where only the self-test knows the family."""
-    return 32 if is_covered(model) else 128
-
-
 def max_positions(model: PreTrainedModel) -> int | None:
     """How many tokens the model has positions for, or None where nothing bounds them."""
     config = text_config(model)
     rope = getattr(config, "rope_parameters", None) or {}
     # Dynamic RoPE reaches beyond the configured positions, which are the original ones.
     stretch = float(rope["factor"]) if rope.get("rope_type") == "dynamic" else 1.0
-    for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
-        value = getattr(config, name, None)
-        if isinstance(value, int) and value > 0 and not alibi_builders(model):
-            return int(value * stretch)
-    return None
+    names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+    sizes = [] if alibi_builders(model) else [getattr(config, name, None) for name in names]
+    return next((int(n * stretch) for n in sizes if isinstance(n, int) and n > 0), None)
 
 
 def window(model: PreTrainedModel) -> int | None:
@@ -176,19 +170,16 @@ def alibi_at(
         yield
         return
 
-    def at_positions(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        def build(attention_mask: torch.Tensor, num_heads: int, dtype: Any) -> torch.Tensor:
-            # The original, given a mask of ones, is the table slope · position for 0, 1, 2, …
-            every = attention_mask.new_ones(1, int(positions.max()) + 1)
-            table = original(every, num_heads, dtype)[:, 0]  # (heads, positions)
-            bias = table[:, positions].transpose(0, 1)  # (rows, heads, length)
-            return bias.reshape(-1, 1, positions.shape[1])
-
-        return build
+    def build(original: Any, attention_mask: Any, num_heads: int, dtype: Any) -> torch.Tensor:
+        # The original, given a mask of ones, is the table slope · position for 0, 1, 2, …
+        every = attention_mask.new_ones(1, int(positions.max()) + 1)
+        table = original(every, num_heads, dtype)[:, 0]  # (heads, positions)
+        bias = table[:, positions].transpose(0, 1)  # (rows, heads, length)
+        return bias.reshape(-1, 1, positions.shape[1])
 
     with LOCK:  # the patch is visible to every user of the module
         for owner, original in builders:
-            owner.build_alibi_tensor = at_positions(original)
+            owner.build_alibi_tensor = partial(build, original)
         try:
             yield
         finally:
@@ -199,29 +190,25 @@ def alibi_at(
                     owner.build_alibi_tensor = original
 
 
-def dynamic_rope(model: PreTrainedModel) -> list[Any]:
-    """The RoPE layers that keep something of longer inputs, for ``forget_long_sequences``."""
-    return [
-        m for m in model.modules() if any("dynamic" in kind for kind in _rope_kinds(m).values())
-    ]
+def dynamic_rope(model: PreTrainedModel) -> list[tuple[Any, str]]:
+    """The RoPE layers that keep something of longer inputs, for ``forget_long_sequences``.
+
+    Each with the prefix of what it keeps: there may be a kind of RoPE for each type of layer.
+    """
+    found = []
+    for module in model.modules():
+        kinds = getattr(module, "rope_type", None)
+        named = {f"{key}_": kinds[key] for key in kinds} if isinstance(kinds, dict) else {"": kinds}
+        found += [(module, prefix) for prefix, kind in named.items() if "dynamic" in str(kind)]
+    return found
 
 
-def forget_long_sequences(layers: list[Any]) -> None:
+def forget_long_sequences(layers: list[tuple[Any, str]]) -> None:
     """Undo what dynamic RoPE layers kept of longer inputs: the next pass starts anew."""
-    for layer in layers:
-        for prefix in _rope_kinds(layer):
-            original = getattr(layer, f"{prefix}original_inv_freq", None)
-            if original is not None:
-                here = getattr(layer, f"{prefix}inv_freq").device
-                layer.register_buffer(f"{prefix}inv_freq", original.to(here), persistent=False)
-            setattr(layer, f"{prefix}max_seq_len_cached", layer.original_max_seq_len)
+    for layer, prefix in layers:
+        original = getattr(layer, f"{prefix}original_inv_freq", None)
+        if original is not None:
+            here = getattr(layer, f"{prefix}inv_freq").device
+            layer.register_buffer(f"{prefix}inv_freq", original.to(here), persistent=False)
+        setattr(layer, f"{prefix}max_seq_len_cached", layer.original_max_seq_len)
         layer.max_seq_len_cached = layer.original_max_seq_len
-
-
-def _rope_kinds(module: Any) -> dict[str, str]:
-    """The kinds of RoPE of a module, by the prefix of its attributes (a type of layer)."""
-    kinds = getattr(module, "rope_type", None)
-    named = (
-        {f"{key}_": kind for key, kind in kinds.items()} if isinstance(kinds, dict) else {"": kinds}
-    )
-    return {prefix: kind for prefix, kind in named.items() if isinstance(kind, str)}

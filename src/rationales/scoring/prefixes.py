@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -40,13 +39,11 @@ Key = tuple[int, int, int]
 """The serial number of the token before (0 for none), the position and the id of a token."""
 
 
-@dataclass(slots=True)
-class State:
+class State(NamedTuple):
     """Where the states of one token are stored."""
 
     serial: int
     slot: int
-    used: int
 
 
 class PrefixStore:
@@ -62,12 +59,14 @@ class PrefixStore:
         self._slabs = [torch.zeros_like(keys)[None], torch.zeros_like(values)[None]]
         self._bytes = sum(slab.nbytes for slab in self._slabs)
         self._states: OrderedDict[Key, State] = OrderedDict()  # the last one used is the last
+        self._used: set[Key] = set()
+        """Those that the current call has used."""
         self._free: list[int] = []
-        self._serial = self._call = self._in_use = 0
+        self._serial = 0
         self.max_bytes = max_bytes
 
     @classmethod
-    def like(cls, cache: DynamicCache, max_bytes: int = DEFAULT_BYTES) -> PrefixStore | None:
+    def like(cls, cache: DynamicCache) -> PrefixStore | None:
         """A store for the states in this cache; None if its layers are not all alike."""
         from transformers.cache_utils import DynamicLayer
 
@@ -79,7 +78,7 @@ class PrefixStore:
             if len({(x.shape, x.dtype, x.device) for x in states}) != 1 or states[0].dim() != 4:
                 return None
         key, value = (torch.stack([x[0, :, 0] for x in each]) for each in (keys, values))
-        return cls(key, value, max_bytes)
+        return cls(key, value, DEFAULT_BYTES)
 
     def empty(self) -> PrefixStore:
         """Another store for states of the same kind, with nothing in it."""
@@ -89,66 +88,44 @@ class PrefixStore:
     def __len__(self) -> int:
         return len(self._states)
 
-    @property
-    def nbytes(self) -> int:
-        """How many bytes are taken."""
-        return sum(slab.nbytes for slab in self._slabs)
-
-    @property
-    def room(self) -> int:
-        """How many more tokens the current call can store."""
-        return max(0, self._most - self._in_use)
-
-    @property
-    def _most(self) -> int:
-        return self.max_bytes // self._bytes - 1  # the first slot stays empty, for padding
-
     def begin(self) -> None:
         """Begin a call: all that is stored may be dropped, until it is found again."""
-        self._call += 1
-        self._in_use = 0
+        self._used.clear()
 
     def find(self, before: int, position: int, token: int) -> State | None:
         """The state of the token after the one with serial number ``before``, if it is stored."""
         key = (before, position, token)
         state = self._states.get(key)
-        if state is not None and state.used != self._call:
+        if state is not None:
             self._states.move_to_end(key)
-            state.used = self._call
-            self._in_use += 1
+            self._used.add(key)
         return state
 
     def add(self, before: int, position: int, token: int) -> State | None:
-        """A place for the states of this token; None if the current call has used all there is."""
-        found = self.find(before, position, token)
-        if found is not None or not self.room:
-            return found
-        if not self._free and len(self._states) < self._most:
-            self._grow()
+        """A place for the states of a new token; None if the current call has used all there is."""
+        most = self.max_bytes // self._bytes - 1  # the first slot stays empty, for padding
+        if len(self._used) >= most:
+            return None
+        taken = len(self._states) + 1
+        if not self._free and taken <= most:
+            # Twice the slots, so that little is taken where little is needed.
+            more = min(max(64, taken), most + 1 - taken)
+            self._slabs = [
+                torch.cat([slab, slab.new_zeros(more, *slab.shape[1:])]) for slab in self._slabs
+            ]
+            self._free = list(range(taken, taken + more))
         elif not self._free:
             _, oldest = self._states.popitem(last=False)
             self._free.append(oldest.slot)
         self._serial += 1
-        self._in_use += 1
-        state = State(self._serial, self._free.pop(), self._call)
-        self._states[before, position, token] = state
+        key = (before, position, token)
+        state = self._states[key] = State(self._serial, self._free.pop())
+        self._used.add(key)
         return state
 
-    def _grow(self) -> None:
-        """Twice the slots, so that little is taken where little is needed."""
-        taken = len(self._states) + 1
-        more = min(max(64, taken), self._most + 1 - taken)
-        self._slabs = [
-            torch.cat([slab, slab.new_zeros(more, *slab.shape[1:])]) for slab in self._slabs
-        ]
-        self._free = list(range(taken, taken + more))
-
-    def write(
-        self, slots: list[int], cache: DynamicCache, rows: list[int], columns: list[int]
-    ) -> None:
-        """Put what the cache has at these rows and columns into these slots."""
-        device = self._slabs[0].device
-        row, column, slot = (torch.tensor(x, device=device) for x in (rows, columns, slots))
+    def write(self, cache: DynamicCache, where: list[tuple[int, int, int]]) -> None:
+        """Put what the cache has at these (row, column, slot) into the slots."""
+        row, column, slot = torch.tensor(where, device=self._slabs[0].device).unbind(1)
         for slab, name in zip(self._slabs, ("keys", "values"), strict=True):
             parts = [getattr(layer, name)[row, :, column] for layer in cache.layers]
             slab.index_copy_(0, slot, torch.stack(parts, 1))
@@ -181,29 +158,16 @@ class Row(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """Rows of one forward pass."""
+    """Rows of one forward pass; each reads and computes this many tokens, padding included."""
 
     rows: list[Row]
+    past: int
+    new: int
 
     @property
     def queries(self) -> list[int]:
         """Which subsets of the call are scored, in the order of their logits."""
         return [which for row in self.rows for which, _ in row.ends]
-
-    @property
-    def new(self) -> int:
-        """Tokens that are computed in each row, padding included."""
-        return max(len(row.nodes) for row in self.rows)
-
-    @property
-    def past(self) -> int:
-        """Tokens that are read in each row, padding included."""
-        return max(len(row.past) for row in self.rows)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that are computed in all rows."""
-        return len(self.rows) * self.new
 
 
 class Paths:
@@ -215,7 +179,8 @@ class Paths:
         self._nodes: dict[Key, int] = {}
         self._keys: list[Key] = []
         """Of each node: the node before it (−1 for none), the position and the id."""
-        self._states: dict[int, State] = {}
+        self._states = {-1: State(serial=0, slot=0)}
+        """Of each node that is stored; and of what is before the first token, which is nothing."""
         self._paths = [self._path(context.ids, kept) for context, kept in queries]
         # Only incomplete subsets grow in the steps of a search, and no subset goes on after its
         # last token: the states of all others are kept.
@@ -235,24 +200,20 @@ class Paths:
             if node is None:
                 node = self._nodes[key] = len(self._keys)
                 self._keys.append(key)
-                serial = self._serial(before)
-                found = None if serial is None else self._store.find(serial, *key[1:])
+                parent = self._states.get(before)
+                found = None if parent is None else self._store.find(parent.serial, *key[1:])
                 if found is not None:
                     self._states[node] = found
             path.append(node)
             before = node
         return tuple(path)
 
-    def _serial(self, node: int) -> int | None:
-        state = self._states.get(node)
-        return 0 if node < 0 else None if state is None else state.serial
-
     @property
     def worthwhile(self) -> bool:
         """Whether anything is stored or shared, or may be of use to a later call."""
         several = len(self._paths) > 1
         alike = sum(map(len, self._paths)) > len(self._keys)
-        return alike or bool(self._states) or (several and bool(self._kept))
+        return alike or len(self._states) > 1 or (several and bool(self._kept))
 
     def passes(self, most_tokens: int, most_queries: int) -> Iterator[Pass]:
         """The passes to run, each within these tokens (read or computed) and queries."""
@@ -260,37 +221,37 @@ class Paths:
         waiting = deque(sorted(rows, key=lambda row: -len(row.nodes)))
         while waiting:
             batch = [waiting.popleft()]
-            longest = len(batch[0].nodes)
-            past, queries, padding = len(batch[0].past), len(batch[0].ends), 0
+            new, past, queries = len(batch[0].nodes), len(batch[0].past), len(batch[0].ends)
+            padding = 0
             while waiting:
                 row = waiting[0]
-                past, queries = max(past, len(row.past)), queries + len(row.ends)
-                padding += longest - len(row.nodes)
-                room = (
-                    most_tokens >= (len(batch) + 1) * (past + longest) and queries <= most_queries
-                )
-                if not room or padding > max(_OVERHEAD, len(batch) * longest // 16):
+                longer, queries = max(past, len(row.past)), queries + len(row.ends)
+                padding += new - len(row.nodes)
+                if (
+                    (len(batch) + 1) * (longer + new) > most_tokens
+                    or queries > most_queries
+                    or padding > max(_OVERHEAD, len(batch) * new // 16)
+                ):
                     break
+                past = longer
                 batch.append(waiting.popleft())
-            yield Pass(batch)
+            yield Pass(batch, past, new)
 
     def run(self, batch: Pass, next_token: Callable[..., torch.Tensor]) -> torch.Tensor:
         """The logits after each of the subsets, (subsets, vocabulary); new states are stored."""
-        past, new = batch.past, batch.new
+        rows, past, new = batch
 
         def padded(row: list[int], length: int) -> list[int]:
             return row + [0] * (length - len(row))
 
         places, ids = (
-            torch.tensor(
-                [padded([self._keys[n][of] for n in row.nodes], new) for row in batch.rows]
-            )
+            torch.tensor([padded([self._keys[n][of] for n in row.nodes], new) for row in rows])
             for of in (1, 2)
         )
         cache = self._store.read(
-            [padded([self._states[n].slot for n in row.past], past) for row in batch.rows]
+            [padded([self._states[n].slot for n in row.past], past) for row in rows]
         )
-        at = [(number, column) for number, row in enumerate(batch.rows) for _, column in row.ends]
+        at = [(number, column) for number, row in enumerate(rows) for _, column in row.ends]
         logits = next_token(ids, places, self._sees(batch), cache, at)
         self._keep(batch, cache)
         return logits
@@ -300,9 +261,9 @@ class Paths:
 
         (rows, 1, new, stored and new). Padding sees itself: the mean of nothing is not a number.
         """
-        past, new = batch.past, batch.new
-        sees = torch.zeros(len(batch.rows), 1, new, past + new, dtype=torch.bool)
-        for number, row in enumerate(batch.rows):
+        rows, past, new = batch
+        sees = torch.zeros(len(rows), 1, new, past + new, dtype=torch.bool)
+        for number, row in enumerate(rows):
             mine = sees[number, 0]
             column = {node: place for place, node in enumerate(row.past)}
             for place, node in enumerate(row.nodes):
@@ -324,23 +285,19 @@ class Paths:
 
     def _keep(self, batch: Pass, cache: DynamicCache) -> None:
         """Store the new states that later subsets may begin with."""
-        slots, rows, columns = [], [], []
+        where = []
         for number, row in enumerate(batch.rows):
             for column, node in enumerate(row.nodes, start=batch.past):
-                if node not in self._kept or node in self._states:
-                    continue
                 before, position, token = self._keys[node]
-                serial = self._serial(before)
-                if serial is None:  # there was no room for the one before
+                parent = self._states.get(before)  # None if there was no room for it
+                if node not in self._kept or node in self._states or parent is None:
                     continue
-                state = self._store.add(serial, position, token)
+                state = self._store.add(parent.serial, position, token)
                 if state is not None:
                     self._states[node] = state
-                    slots.append(state.slot)
-                    rows.append(number)
-                    columns.append(column)
-        if slots:
-            self._store.write(slots, cache, rows, columns)
+                    where.append((number, column, state.slot))
+        if where:
+            self._store.write(cache, where)
 
 
 def fill(

@@ -30,8 +30,7 @@ class Score:
 
     These two are all that greedy and exhaustive search need. The others are there where the model
     can tell them: ``rank`` is 1 if the target is the most likely token (for an answer of several
-    tokens: the worst of their ranks), ``extra_logprobs`` are those of
-    ``Context.extra_ids``.
+    tokens: the worst of their ranks), ``extra_logprobs`` are those of ``Context.extra_ids``.
 
     Of tokens within ``TIE`` of the most likely one, the target is the prediction if it is among
     them, else the one with the lowest id.

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from rationales.context import Context, Subset
 from rationales.errors import RationalesError
-from rationales.scoring.protocol import Query, Score, SubsetScorer, fresh
+from rationales.scoring.protocol import Score, SubsetScorer, fresh
 from rationales.scoring.span import merged, single_tokens
 from rationales.search.base import Asking, Found
 
@@ -48,10 +48,6 @@ class _Running(Generic[Key, Found]):
     """The tokens of all its questions so far."""
 
     @property
-    def queries(self) -> list[Query]:
-        return [(self.context, self.context.keep(subset)) for subset in self.wanted]
-
-    @property
     def tokens(self) -> int:
         """The tokens of its questions."""
         return sum(len(subset) + len(self.context.pinned) for subset in self.wanted)
@@ -76,12 +72,7 @@ def run(
     active: list[_Running[Key, Found]] = []  # in the order in which they were started
     finished = 0  # tokens that searches have asked which are finished
     try:
-        while True:
-            room = min(_POOL_TOKENS, _FIRST_TOKENS + finished // _GROWTH)
-            size = _fill(active, waiting, room)
-            if not active:
-                return
-            pool = active[:size]
+        while pool := _fill(active, waiting, finished):
             answers = _score(scorer, pool)
             if on_evaluations is not None:
                 on_evaluations(sum(len(running.wanted) for running in pool))
@@ -105,17 +96,17 @@ def run(
 def _fill(
     active: list[_Running[Key, Found]],
     waiting: Iterator[tuple[Key, Context, Asking[Found]]],
-    room: int,
-) -> int:
-    """How many of the active searches, the first ones, fill the round; new ones are added."""
+    finished: int,
+) -> list[_Running[Key, Found]]:
+    """The active searches, the first ones, that fill the next round; new ones are added."""
+    room = min(_POOL_TOKENS, _FIRST_TOKENS + finished // _GROWTH)
     tokens = size = 0
     before: tuple[int, ...] | None = None  # the context of the search before, if asked for whole
     while tokens < room:
         if size == len(active):
-            try:
-                key, context, search = next(waiting)
-            except StopIteration:
+            if (new := next(waiting, None)) is None:
                 break
+            key, context, search = new
             active.append(_Running(key, context, search, next(search)))
         running = active[size]
         size += 1
@@ -129,14 +120,14 @@ def _fill(
         else:
             tokens += max(_LEAST_TOKENS, running.tokens, is_single * _AHEAD * len(ids))
         before = ids if whole else None
-    return size
+    return active[:size]
 
 
 def _score(
     scorer: SubsetScorer, pool: list[_Running[Key, Found]]
 ) -> list[list[Score] | RationalesError]:
     """The scores that each search asked for, or the error that its questions lead to."""
-    queries = [query for running in pool for query in running.queries]
+    queries = [(each.context, each.context.keep(s)) for each in pool for s in each.wanted]
     try:
         single = single_tokens(queries)
         scores = scorer.score(single)

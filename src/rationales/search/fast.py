@@ -196,14 +196,14 @@ class _Known:
         by_gain = self._by_gain(left)
         by_age = sorted(by_gain, key=lambda unit: self._tried[unit])
         wanted, open_to = self._shortlist, {*left}
-        chosen: dict[Subset, None] = {}
+        chosen: set[Subset] = set()
         for source, places in (
             (by_gain, wanted.by_gain),
             (self._neighbours(added), wanted.neighbours),
             (by_age, wanted.oldest),
         ):
             new = dict.fromkeys(u for u in source if u in open_to and u not in chosen)
-            chosen.update(dict.fromkeys(islice(new, places)))
+            chosen.update(islice(new, places))
         return [unit for unit in left if unit in chosen]
 
     def _by_gain(self, units: Iterable[Subset]) -> list[Subset]:
