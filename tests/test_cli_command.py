@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -41,7 +41,7 @@ class Settings(Base):
     quiet: bool = False
     """Say nothing."""
     extra: tuple[int, ...] = (1, 2)
-    undescribed: str = field(default_factory=lambda: "x")
+    undescribed: str = "x"
 
 
 @pytest.fixture

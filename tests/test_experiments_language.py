@@ -246,7 +246,13 @@ def test_with_an_adapter_everything_is_judged_twice(data, completes, tiny_explai
 def test_a_model_that_completes_nothing_is_one_line(data, completes, tiny_explainer, tmp_path):
     del completes[1:]
     with pytest.raises(RationalesError, match="completes none of the 1 templates"):
-        agreement.run(tmp_path / "run", tiny_explainer, overwrite=False, progress=silent)
+        agreement.run(
+            tmp_path / "run",
+            tiny_explainer,
+            agreement.Settings(),
+            overwrite=False,
+            progress=silent,
+        )
 
 
 def test_lambada_runs_dies_and_goes_on_and_is_in_the_report(data, tiny_explainer, tmp_path):
@@ -427,7 +433,7 @@ def test_each_command_has_an_example_in_its_help(name, capsys):
 def test_the_command_prints_the_table_and_the_report_gathers_all(
     data, completes, tiny_explainer, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(commands, "load_explainer", lambda *rest: tiny_explainer)
+    monkeypatch.setattr("rationales.loading.load", lambda *_, **__: tiny_explainer)
     skipped = ("majority", "the", "efficiency", "distractors", "alignments")
     arguments = [word for name in skipped for word in ("--skip", name)]
     run = ["experiment", "all", *arguments, "--methods", "greedy,random", "--limit", "2"]

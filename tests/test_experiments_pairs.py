@@ -122,7 +122,7 @@ def test_another_seed_holds_out_others():
 
 @real_data
 def test_the_real_file_is_split_without_a_leak():
-    pairs = reading.read_pairs()
+    pairs = reading.read_pairs(Path(HERE) / reading.PAIRS)
     assert len(pairs) == 178_009
     assert pairs[0] == Pair("Va !", "Go.")
     split = reading.split(pairs)

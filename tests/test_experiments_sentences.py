@@ -13,13 +13,14 @@ import rationales
 from progresses import dies_when, silent, untimed
 from rationales.cli import experiment as commands
 from rationales.cli import run as cli
+from rationales.context import Token
 from rationales.data import sha256
 from rationales.errors import RationalesError
 from rationales.experiments import tables
 from rationales.experiments.finding import KEY, SOURCE
 from rationales.experiments.methods import OF_TRANSLATIONS, Settings
 from rationales.experiments.toys import majority, repetition
-from rationales.experiments.translation import alignments, distractors, pairs, sentences
+from rationales.experiments.translation import alignments, distractors, pairs
 from rationales.experiments.translation.alignments import Words
 from rationales.experiments.translation.alignments_data import AlignedPair, read_folder
 from rationales.experiments.translation.detokenization import detokenize
@@ -107,7 +108,7 @@ def write(lines, method, rows, sentence="7", added=None):
         )
 
 
-SENTENCE = Sentence("7", tuple(range(10)), 5, 6, frozenset({4, 5}))
+SENTENCE = Sentence(tuple(Token(i, i, "", i in (4, 5)) for i in range(10)), 6, 5, id="7")
 """Four source tokens and an end, what the decoder starts with, four target tokens."""
 
 
@@ -118,7 +119,7 @@ def test_crossovers_are_those_of_a_hand(tmp_path):
     seam = Seam(source=2, border=5, target=8)
     pair = distractors.Concatenated(**vars(SENTENCE), seam=seam)
     rationales = Rationales([pair], {"7": [True, True, False, True]}, lines)
-    found = distractors.measured(rationales, pair, method, SENTENCE.targets)
+    found = distractors.measured(pair, rationales.each(pair, method, SENTENCE.targets))
     # The last is not sufficient: it has all of S₁ (2) and of T₁ (2), and 7 tokens.
     assert {name: total / number for name, (total, number) in found.items()} == {
         "mean_source": (1 + 0 + 1 + 2) / 4,
@@ -158,7 +159,7 @@ def test_alignments_are_those_of_a_hand(tmp_path):
     )
     [method] = Settings(methods=("greedy",)).compared
     rationales = Rationales([each], {"7": [True, False, True, True]}, lines)
-    found = alignments.measured(rationales, each, method, SENTENCE.targets)
+    found = alignments.measured(each, rationales.each(each, method, SENTENCE.targets))
     assert {name: total / number for name, (total, number) in found.items()} == pytest.approx(
         {
             "length": (2 + 1 + 3) / 3,
@@ -229,7 +230,8 @@ def test_contracted_words_have_the_same_tokens(translator):
         translator, "1", AlignedPair(("à", "le", "chat"), ("cat",)), ("fr", "en")
     )
     assert au.source_tokens[0] == au.source_tokens[1]
-    assert au.source_words(au.source_tokens[0]) == {0, 1}
+    kept = dict.fromkeys(au.targets, au.source_tokens[0])
+    assert au.source_words(kept) == {0: {0, 1}}
 
 
 def runs(experiment, settings, translator, out, progress=silent, overwrite=False):
@@ -327,10 +329,9 @@ def test_all_methods_of_translations_run_but_no_rollout(data, translator, tmp_pa
 
 
 def test_a_sentence_that_is_too_long_is_one_line(translator):
+    pair = AlignedPair(("le", "chat") * 70, ("the", "cat"))
     with pytest.raises(RationalesError, match=r"source of sentence 3 has .* positions for 128"):
-        sentences.encode_sentence(translator, "3", "le chat " * 70, "the cat")
-    with pytest.raises(RationalesError, match="source is empty"):
-        sentences.encode_sentence(translator, "3", "  ", "the cat")
+        alignments.in_words(translator, "3", pair, ("fr", "en"))
 
 
 def test_other_data_are_read_as_they_are_found(translator, tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import rationales
+import rationales.scoring.table
 from rationales.methods import METHODS
 from rationales.models import default as default_model
 

@@ -131,7 +131,7 @@ def test_scores_do_not_depend_on_the_batch_or_on_what_is_stored(
     monkeypatch.setattr(seq2seq, "STORED_BYTES", 0)
     forgetful = Seq2SeqScorer(model)
     assert_scores(forgetful.score(queries), rows, queries)
-    assert len(forgetful._encoded) == forgetful._encoded.bytes == 0
+    assert len(forgetful._encoded.states) == forgetful._encoded.bytes == 0
 
 
 @EVERY
@@ -285,7 +285,7 @@ def test_what_is_stored_stays_within_its_bytes(monkeypatch: pytest.MonkeyPatch) 
     for seed in range(4):
         scorer.score(some_queries(seed))
         assert 0 < scorer._encoded.bytes <= 2_000
-        stored = scorer._encoded._states.values()
+        stored = scorer._encoded.states.values()
         assert scorer._encoded.bytes == sum(states.nbytes for states in stored)
 
 
@@ -321,7 +321,7 @@ def test_a_single_subset_that_does_not_fit_is_an_error() -> None:
     tried: list[int] = []
 
     def logits(pairs: Any) -> torch.Tensor:
-        tried.append(len(scorer._encoded))
+        tried.append(len(scorer._encoded.states))
         raise MemoryError
 
     scorer._logits = logits  # type: ignore[method-assign]

@@ -10,44 +10,73 @@
 >>> explanation.show()  # doctest: +SKIP
 """
 
-from rationales.context import Context, Token
-from rationales.errors import MissingExtraError, RationalesError, RationalesWarning
-from rationales.explainer import Explainer, rationalize
-from rationales.loading import load
-from rationales.methods import METHODS, Method
-from rationales.options import Options
-from rationales.requests import Failure, Interrupted, Progress, Request
-from rationales.result import Candidate, Explanation, Rationale, Step
-from rationales.scoring.blackbox import BlackBoxScorer
-from rationales.scoring.protocol import Score, SubsetScorer
-from rationales.scoring.table import TableScorer
-from rationales.translator import Translator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
 
-__all__ = [
-    "METHODS",
-    "BlackBoxScorer",
-    "Candidate",
-    "Context",
-    "Explainer",
-    "Explanation",
-    "Failure",
-    "Interrupted",
-    "Method",
-    "MissingExtraError",
-    "Options",
-    "Progress",
-    "Rationale",
-    "RationalesError",
-    "RationalesWarning",
-    "Request",
-    "Score",
-    "Step",
-    "SubsetScorer",
-    "TableScorer",
-    "Token",
-    "Translator",
-    "load",
-    "rationalize",
-]
+_HOMES = {
+    "Context": "context",
+    "Token": "context",
+    "MissingExtraError": "errors",
+    "RationalesError": "errors",
+    "RationalesWarning": "errors",
+    "Explainer": "explainer",
+    "rationalize": "explainer",
+    "load": "loading",
+    "METHODS": "methods",
+    "Method": "methods",
+    "Options": "options",
+    "Failure": "requests",
+    "Interrupted": "requests",
+    "Progress": "requests",
+    "Request": "requests",
+    "Candidate": "result",
+    "Explanation": "result",
+    "Rationale": "result",
+    "Step": "result",
+    "BlackBoxScorer": "scoring.blackbox",
+    "Score": "scoring.protocol",
+    "SubsetScorer": "scoring.protocol",
+    "TableScorer": "scoring.table",
+    "Translator": "translator",
+}
+"""The public names, and the module of each: imported when it is needed, so importing is quick."""
+
+__all__ = list(_HOMES)
+
+if TYPE_CHECKING:
+    from rationales.context import Context as Context
+    from rationales.context import Token as Token
+    from rationales.errors import MissingExtraError as MissingExtraError
+    from rationales.errors import RationalesError as RationalesError
+    from rationales.errors import RationalesWarning as RationalesWarning
+    from rationales.explainer import Explainer as Explainer
+    from rationales.explainer import rationalize as rationalize
+    from rationales.loading import load as load
+    from rationales.methods import METHODS as METHODS
+    from rationales.methods import Method as Method
+    from rationales.options import Options as Options
+    from rationales.requests import Failure as Failure
+    from rationales.requests import Interrupted as Interrupted
+    from rationales.requests import Progress as Progress
+    from rationales.requests import Request as Request
+    from rationales.result import Candidate as Candidate
+    from rationales.result import Explanation as Explanation
+    from rationales.result import Rationale as Rationale
+    from rationales.result import Step as Step
+    from rationales.scoring.blackbox import BlackBoxScorer as BlackBoxScorer
+    from rationales.scoring.protocol import Score as Score
+    from rationales.scoring.protocol import SubsetScorer as SubsetScorer
+    from rationales.scoring.table import TableScorer as TableScorer
+    from rationales.translator import Translator as Translator
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"rationales.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import takewhile
-from typing import Any, Literal
+from typing import Any
 
 from rationales.context import Token
 from rationales.errors import OptionError, RationalesError
 from rationales.options import Options
 from rationales.scoring.guard import LOCK
-from rationales.text import Passage, Tokenizer, check_unicode, make_tokens, token_ids
+from rationales.text import Passage, Tokenizer, check_unicode, token_ids, token_texts
 
 
 def encode_source(
@@ -113,17 +112,15 @@ def make_pair(
     translation: Sequence[int],
 ) -> Passage:
     """The passage of a source and a translation: source tokens, decoder start, target tokens."""
-    tokens: list[Token] = []
-
-    def add(ids: Sequence[int], pinned: frozenset[int], side: Literal["source", "target"]) -> None:
-        part, before = make_tokens(tokenizer, ids, pinned), len(tokens)
-        tokens.extend(replace(t, index=before + t.index, side=side) for t in part)
-
     # Each part on its own: a translation begins like any text, without a space.
-    add(source, pinned, "source")
-    add(start, frozenset(range(len(start))), "target")
-    add(translation, frozenset(), "target")
-    return Passage(tuple(tokens), len(source) + len(start), len(source))
+    texts = [text for ids in (source, start, translation) for text in token_texts(tokenizer, ids)]
+    begins = len(source) + len(start)
+    always = pinned | {*range(len(source), begins)}
+    tokens = tuple(
+        Token(index, int(id), text, index in always, "source" if index < len(source) else "target")
+        for index, (id, text) in enumerate(zip((*source, *start, *translation), texts, strict=True))
+    )
+    return Passage(tokens, begins, len(source))
 
 
 @contextmanager

@@ -91,20 +91,17 @@ class Translator(Explainer):
         most = [2 * len(s) + 20 if max_length is None else max_length for s in sources]
         if limit is not None:
             most = [min(each, limit - len(start) + 1) for each in most]
-        unfinished = [n for n in range(len(sources)) if most[n] > 0]
-        while unfinished:
+        while unfinished := [n for n, said in enumerate(found) if len(said) < most[n]]:
             contexts = [
                 Context((*sources[n], *start, *found[n]), target_id=0, source=len(sources[n]))
                 for n in unfinished
             ]
             scores = scorer.score([(each, tuple(range(len(each.ids)))) for each in contexts])
-            going_on = []
             for n, score in zip(unfinished, scores, strict=True):
-                if score.prediction_id not in ends:
+                if score.prediction_id in ends:
+                    most[n] = 0
+                else:
                     found[n].append(score.prediction_id)
-                    if len(found[n]) < most[n]:
-                        going_on.append(n)
-            unfinished = going_on
         return found
 
     def _first_id(self, text: str) -> int:

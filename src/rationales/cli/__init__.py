@@ -14,17 +14,14 @@ import os
 import sys
 import warnings
 from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from rationales import __version__
-from rationales.cli import compat as compat_commands
-from rationales.cli import experiment as experiment_commands
-from rationales.cli import explain as explaining
-from rationales.cli import model as model_commands
-from rationales.cli.arguments import flag, option_group
-from rationales.cli.command import add_late, command
+from rationales.cli.command import add_late, flag
 from rationales.errors import OptionError, RationalesError, RationalesWarning
 
 app = typer.Typer(
@@ -32,31 +29,26 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_EXIT_CODES = """
-[bold]Exit codes[/bold]\n
-  0 all is answered · 2 nothing was begun, or it could not go on · 3 some lines of --jsonl failed\n
-  130 interrupted: what was finished is in FILE.partial, if --json has a FILE
-"""
-add_late(
-    app,
-    "explain",
-    lambda: command(explaining.explain, options=option_group("causal")),
-    explaining.explain.__doc__,
-    explaining.EXPLAIN_EXAMPLES + _EXIT_CODES,
-)
-add_late(
-    app,
-    "translate",
-    lambda: command(explaining.translate, options=option_group("seq2seq")),
-    explaining.translate.__doc__,
-    explaining.TRANSLATE_EXAMPLES + _EXIT_CODES,
-)
-app.add_typer(model_commands.app, name="model")
-app.add_typer(compat_commands.app, name="compat")
-app.add_typer(experiment_commands.app, name="experiment")
+
+COMMANDS = {
+    "explain": "Show which words of the context a language model needed for what it says.",
+    "translate": "Translate a text, and show which words each word of the translation needed.",
+    "model": "Get the default model; list the models that are here.",
+    "compat": "Compatibility: train a model for incomplete contexts, and measure it on them.",
+    "experiment": "Run an experiment of the paper.",
+}
+"""The commands, each the ``app`` of the module of its name, and their help."""
+
+
+def _app(name: str) -> typer.Typer:
+    made: typer.Typer = import_module(f"rationales.cli.{name}").app
+    return made
+
+
+for _name, _about in COMMANDS.items():
+    add_late(app, _name, _about, partial(_app, _name))
 
 
 def _say_version(wanted: bool) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hi
 
 import typer
 
-from rationales.cli.command import field_docs
+from rationales.cli.command import field_docs, flag
+from rationales.cli.progress import Bar
 from rationales.errors import OptionError, RationalesError
 from rationales.methods import METHODS
 from rationales.options import NOT_FOR, Options, check_input, check_option_values
@@ -77,11 +78,6 @@ class Question:
         return options
 
 
-def flag(name: str) -> str:
-    """How an option is typed on the command line."""
-    return "the K of --steps" if name == "keep_candidates" else f"--{name.replace('_', '-')}"
-
-
 def _typed(hint: Any) -> Any:
     """The type by which typer reads an option of this type.
 
@@ -123,40 +119,38 @@ class Model:
     allow_pickle: Annotated[bool, OF_MODEL] = False
     """Load pickled weights too. They can run code: only from sources you trust."""
 
-    def check(self, adapter: str | None = None) -> None:
+    @property
+    def options(self) -> dict[str, Any]:
+        """What ``load`` is given beside the name."""
+        given = {name: value for name, value in vars(self).items() if name != "model"}
+        return given | {"adapter": False} if given.get("adapter") == NO_ADAPTER else given
+
+    def check(self) -> None:
         """Raise for what is known to be wrong before anything is loaded."""
         from rationales.compat.adapter import check_adapter
         from rationales.loading import adapter_folder
         from rationales.models.loading import check_arguments
 
-        check_arguments(
-            self.model,
-            batch_tokens=self.batch_tokens,
-            revision=self.revision,
-            dtype=self.dtype,
-            device=self.device,
-        )
-        if adapter not in (None, NO_ADAPTER):
+        check_arguments(self.model, **self.options)
+        if isinstance(adapter := self.options.get("adapter"), str):
             check_adapter(adapter_folder(adapter))
 
-    def load(self, kind: Kind, adapter: str | None = None) -> Explainer:
+    def load(self, kind: Kind) -> Explainer:
         """The explainer of this model, which must be of that kind, with a spinner meanwhile."""
-        from rationales.cli.progress import Bar
         from rationales.loading import load
 
         with Bar() as bar:
             bar.update("loading the model", 0, None)
-            return load(
-                self.model,
-                kind=kind,
-                adapter=False if adapter == NO_ADAPTER else adapter,
-                revision=self.revision,
-                dtype=self.dtype,
-                device=self.device,
-                batch_tokens=self.batch_tokens,
-                allow_pickle=self.allow_pickle,
-                progress=bar.loading,
-            )
+            return load(self.model, kind=kind, progress=bar.loading, **self.options)
+
+
+@dataclass(frozen=True)
+class CausalModel(Model):
+    """Which language model, with its adapter."""
+
+    adapter: Annotated[str | None, OF_MODEL] = None
+    """The folder of a compatibility adapter for the model; none leaves out the one that the default
+    model comes with."""
 
 
 @dataclass(frozen=True)

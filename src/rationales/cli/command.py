@@ -33,16 +33,16 @@ def command(function: Callable[..., None], **made: type) -> Callable[..., None]:
     for group, kind in groups.items():
         hints, docs = get_type_hints(kind, include_extras=True), field_docs(kind)
         # A field that is a dataclass itself keeps its default: it is no option.
-        names[group] = [f.name for f in fields(kind) if f.init and not is_dataclass(hints[f.name])]
+        options = [f for f in fields(kind) if f.init and not is_dataclass(hints[f.name])]
+        names[group] = [each.name for each in options]
         parameters += [
             inspect.Parameter(
                 each.name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=_default(each),
+                default=inspect.Parameter.empty if each.default is MISSING else each.default,
                 annotation=_annotation(hints[each.name], each, docs.get(each.name)),
             )
-            for each in fields(kind)
-            if each.name in names[group]
+            for each in options
         ]
 
     def run(**given: Any) -> None:
@@ -60,26 +60,21 @@ def command(function: Callable[..., None], **made: type) -> Callable[..., None]:
     return run
 
 
-def add_late(
-    app: typer.Typer,
-    name: str,
-    make: Callable[[], Callable[..., None]],
-    about: str | None,
-    epilog: str,
-) -> None:
-    """Add a command whose function and options are made when it is used: ``--help`` is quick."""
+def add_late(app: typer.Typer, name: str, about: str, make: Callable[[], typer.Typer]) -> None:
+    """Add a command, or a group of them, that is made when it is used: so ``--help`` is quick."""
 
     class Late(TyperCommand):
-        def get_params(self, ctx: Any) -> list[Any]:
-            """The options, now made."""
-            if not self.params:
-                made = typer.Typer(add_completion=False)
-                made.command()(make())
-                built = typer.main.get_command(made)
-                self.params, self.callback = built.params, built.callback
-            return super().get_params(ctx)
+        def make_context(self, *arguments: Any, **more: Any) -> Any:
+            made = typer.main.get_command(make())
+            made.help = about
+            return made.make_context(*arguments, **more)
 
-    app.command(name, cls=Late, help=about, epilog=epilog)(lambda: None)
+    app.command(name, cls=Late, help=about)(lambda: None)
+
+
+def flag(name: str) -> str:
+    """How an option is typed on the command line."""
+    return "the K of --steps" if name == "keep_candidates" else f"--{name.replace('_', '-')}"
 
 
 def field_docs(kind: type) -> dict[str, str]:
@@ -109,16 +104,6 @@ def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
     return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
-def _default(each: Field[Any]) -> Any:
-    """The default of an option, as typer wants it: a list for many values, or that it has none."""
-    default = each.default
-    if each.default_factory is not MISSING:
-        default = each.default_factory()
-    if default is MISSING:
-        return inspect.Parameter.empty
-    return list(default) if isinstance(default, tuple) else default
-
-
 def _annotation(hint: Any, each: Field[Any], help_text: str | None) -> Any:
     """The type of a field as typer understands it, with the help that its docstring gives."""
     hint, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
@@ -128,7 +113,7 @@ def _annotation(hint: Any, each: Field[Any], help_text: str | None) -> Any:
         info.help = help_text
     # The first flag that typer.Option is given is, to typer, its default.
     if each.default is False and not info.param_decls and not isinstance(info.default, str):
-        info.param_decls = (f"--{each.name.replace('_', '-')}",)  # without a --no-…
+        info.param_decls = (flag(each.name),)  # without a --no-…
     return Annotated[_plain(hint), info]
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rationales.cli.arguments import NO_ADAPTER
-from rationales.cli.command import add_late, command
+from rationales.cli.command import command
+from rationales.cli.progress import Bar
 from rationales.compat.options import MeasureOptions, TrainOptions
 from rationales.errors import RationalesError
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 MEAN_SIZES = (1, 4, 8, 16, 32)
 """The sizes over which a single figure is taken, if the context is long enough for all."""
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 TRAIN_EXAMPLES = """
 [bold]Examples[/bold]\n
@@ -39,15 +40,8 @@ MEASURE_EXAMPLES = """
 """
 
 
-@app.callback()
-def _compat() -> None:
-    """Compatibility: train a model for incomplete contexts, and measure it on them."""
-
-
 def train(options: TrainOptions) -> None:
     """Fine-tune a model on incomplete contexts: word dropout, with an adapter or in full."""
-    from rationales.cli.progress import Bar
-
     with Bar() as bar:
         bar.update("loading", 0, None)
         from rationales.compat import train as training
@@ -87,8 +81,6 @@ class MeasureCommand(MeasureOptions):
 
 def measure(options: MeasureCommand) -> None:
     """Measure predictions from random subsets of 1, 2, 4 … tokens of held-out text."""
-    from rationales.cli.progress import Bar
-
     with Bar() as bar:
         bar.update("loading the model", 0, None)
         from rationales.compat.measure import measure_model
@@ -153,5 +145,5 @@ def _print_table(measurements: Sequence[Measurement]) -> None:
     Console().print(grid)
 
 
-add_late(app, "train", lambda: command(train), train.__doc__, TRAIN_EXAMPLES)
-add_late(app, "measure", lambda: command(measure), measure.__doc__, MEASURE_EXAMPLES)
+app.command(epilog=TRAIN_EXAMPLES)(command(train))
+app.command(epilog=MEASURE_EXAMPLES)(command(measure))

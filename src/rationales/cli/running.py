@@ -6,21 +6,24 @@ import io
 import json
 import os
 import queue
-import stat
 import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from rationales.cli.arguments import Question, Texts
-from rationales.cli.output import Output, told
-from rationales.errors import RationalesError, first_line
-from rationales.explainer import Explainer
+from rationales.cli.arguments import Model, Printing, Question, Texts
+from rationales.cli.output import Output, opened
+from rationales.cli.progress import Bar
+from rationales.errors import RationalesError, cannot, first_line
 from rationales.requests import Failure, Interrupted, Progress, Request
 from rationales.text import check_unicode
+
+if TYPE_CHECKING:
+    from rationales.explainer import Explainer
+    from rationales.models.files import Kind
 
 Batch = Iterator[tuple[int | None, Request | Failure]]
 """Requests with the numbers of their lines, from 1; a text that is no line has none."""
@@ -30,6 +33,24 @@ _AHEAD = 256
 
 _PATIENCE = 0.05
 """How many seconds of silence from a pipe mean that what was said is to be answered first."""
+
+
+EXIT_CODES = """
+[bold]Exit codes[/bold]\n
+  0 all is answered · 2 nothing was begun, or it could not go on · 3 some lines of --jsonl failed\n
+  130 interrupted: what was finished is in FILE.partial, if --json has a FILE
+"""
+
+
+def answer(
+    kind: Kind, example: str, texts: Texts, options: Any, model: Model, printing: Printing
+) -> None:
+    """Read the texts, load the model and put out an explanation of each text."""
+    question = Question.of(kind, options, printing.steps)
+    model.check()
+    batches = read_requests(texts, question, example)
+    with opened(printing, texts) as output:
+        explain_all(model.load(kind), batches, output)
 
 
 def read_requests(source: Texts, question: Question, example: str) -> Iterator[Batch]:
@@ -53,12 +74,10 @@ def read_requests(source: Texts, question: Question, example: str) -> Iterator[B
             raise RationalesError(f"give a text: {example}")
         path = source.file or "-"
         try:
-            with told(f"read {path}"), _open(path, "r", encoding="utf-8-sig") as file:
+            with _open(path, "r", encoding="utf-8-sig") as file:
                 text = file.read().rstrip("\r\n")  # the line break that a file ends with
-        except UnicodeDecodeError as error:
-            raise RationalesError(
-                f"cannot read {path}: it is not UTF-8 text ({error.reason})"
-            ) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise cannot("read", path, error) from error
     if not text.strip():
         raise RationalesError("the text is empty: give at least one word")
     return iter([iter([(None, Request(text, options))])])
@@ -81,8 +100,6 @@ def explain_all(explainer: Explainer, batches: Iterator[Batch], output: Output) 
         else:
             note = f"{progress.done}/{progress.total} targets · {subsets}"
             bar.update("explaining", progress.done, progress.total, note)
-
-    from rationales.cli.progress import Bar
 
     with Bar() as bar:
         try:
@@ -118,33 +135,28 @@ def _batches(path: str, question: Question) -> Iterator[Batch]:
 
     A thread reads ahead: so it is known whether a pipe has more to say, or is silent.
     """
-    with told(f"read {path}"):
-        file = _open(path, "rb")
-    try:
-        is_whole = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    except io.UnsupportedOperation:
-        is_whole = True
-    patience = None if is_whole else _PATIENCE
-    ahead: queue.Queue[tuple[int, bytes] | OSError | None] = queue.Queue(_AHEAD)
+    is_whole = os.path.isfile(0 if path == "-" else path)
+    ahead: queue.Queue[tuple[int, bytes] | RationalesError | None] = queue.Queue(_AHEAD)
     item: tuple[int, bytes] | None
 
     def read_ahead() -> None:
         try:
-            with file:
+            with _open(path, "rb") as file:
                 for number, line in enumerate(file, start=1):
                     line = line.removeprefix(b"\xef\xbb\xbf").strip()  # a byte order mark
                     if line:
                         ahead.put((number, line))
             ahead.put(None)
         except OSError as error:
+            ahead.put(cannot("read", path, error))
+        except RationalesError as error:
             ahead.put(error)
 
     def wait(patience: float | None = None) -> tuple[int, bytes] | None:
         """The next line; None if there is no other. ``queue.Empty`` if there is none yet."""
         item = ahead.get(timeout=patience)
-        if isinstance(item, OSError):
-            with told(f"read {path}"):
-                raise item
+        if isinstance(item, RationalesError):
+            raise item
         return item
 
     def batch() -> Batch:
@@ -153,7 +165,7 @@ def _batches(path: str, question: Question) -> Iterator[Batch]:
             while item is not None:
                 number, line = item
                 yield number, _request(line, question)
-                item = wait(patience)
+                item = wait(None if is_whole else _PATIENCE)
 
     threading.Thread(target=read_ahead, daemon=True).start()
     item = wait()

@@ -60,12 +60,6 @@ class Task:
         """0 for a search of its own; later for one that reads the lines of another."""
         return 2 if self.added is not None else int(self.method.after is not None)
 
-    @property
-    def before(self) -> Task:
-        """The task that this one starts from: another method's, or the same up to its own end."""
-        method = replace(self.method, name=self.method.after or self.method.name)
-        return replace(self, method=method, added=None)
-
     def key(self, example: str) -> tuple[Any, ...]:
         """The key of an example's line."""
         return (example, self.adapter, self.method.name, self.added)
@@ -87,8 +81,8 @@ def find_rationales(
 ) -> None:
     """Find the rationales that have no line yet, and write their lines."""
     names = list(contexts)
-    missing = [task for task in tasks for name in names if task.key(name) not in lines]
-    pace = Pace(Counter(str(task.wave) for task in missing), len(tasks) * len(names))
+    missing = [str(task.wave) for task in tasks for name in names if task.key(name) not in lines]
+    pace = Pace(Counter(missing), len(tasks) * len(names))
     waves: dict[tuple[int, int], list[Task]] = {}  # of one model each, what depends on others last
     for task in sorted(tasks, key=lambda task: task.wave):
         waves.setdefault((task.wave, id(task.explainer)), []).append(task)
@@ -97,7 +91,7 @@ def find_rationales(
         for wave in waves.values():
             progress(wave[0].label, pace.done, pace.total, pace.note)
             pace.begin()
-            for task, name, rationale in _find(wave, group, lines):
+            for (task, name), rationale in _find(wave, group, lines):
                 line = dict(zip(KEY, task.key(name), strict=True))
                 line |= {kept: getattr(rationale, kept) for kept in KEPT}
                 lines.add(line | {"seconds": pace.finish(str(task.wave))})
@@ -139,7 +133,7 @@ def example_lines(
 
 def _find(
     tasks: Sequence[Task], contexts: Mapping[str, Context], lines: Lines
-) -> Iterator[tuple[Task, str, Rationale]]:
+) -> Iterator[tuple[tuple[Task, str], Rationale]]:
     """The rationales of one wave that have no line yet, as they are found."""
     searched: dict[tuple[Task, str], Context] = {}
     started: dict[tuple[Task, str], Rationale] = {}
@@ -147,46 +141,35 @@ def _find(
         for name, context in contexts.items():
             if task.key(name) in lines:
                 continue
-            known = task.before.key(name)
+            # What this one starts from: another method's rationale, or its own up to its end.
+            known = (name, task.adapter, task.method.after or task.method.name, None)
             if task.wave == 0 or (isinstance(task.added, int) and known not in lines):
                 searched[task, name] = context
                 continue
-            rationale = _read(context, lines[known])
+            kept = {field: lines[known][field] for field in KEPT}
+            kept["indices"] = tuple(kept["indices"])
+            found = Rationale(target=len(context.ids), target_id=context.target_id, **kept)
             if task.added is None:
-                searched[task, name], started[task, name] = context, rationale
-            elif (found := _continued(task, context, rationale)) is not None:
-                yield task, name, found
+                searched[task, name], started[task, name] = context, found
+            elif isinstance(longer := _longer(task, context, found), Rationale):
+                yield (task, name), longer
             else:
-                searched[task, name] = _going_on(task, context, rationale)
-    explainer = tasks[0].explainer
-    for (task, name), rationale in explainer.rationalize(
+                searched[task, name] = longer
+    yield from tasks[0].explainer.rationalize(
         searched.items(),
         lambda key: key[0].options(searched[key]),
         start=started.__getitem__ if started else None,
-    ):
-        yield task, name, rationale
+    )
 
 
-def _continued(task: Task, context: Context, found: Rationale) -> Rationale | None:
-    """What a longer search would find, if the rationale that was found already says so."""
+def _longer(task: Task, context: Context, found: Rationale) -> Rationale | Context:
+    """What a longer search would find, if the rationale found says so; or the search's context."""
     if task.added == SOURCE:
-        return found if any(index < context.source for index in found.indices) else None
+        if any(index < context.source for index in found.indices):
+            return found
+        source = tuple((i,) for i in range(context.source) if i not in context.pinned)
+        return replace(context, required=found.indices, units=source)
     size = min(required_size(context) + (task.added or 0), len(context.everything))
-    if task.method.options.fast or context.units is not None or len(found.indices) < size:
-        return None
-    return replace(found, indices=found.indices[:size], sufficient=False, evaluations=0)
-
-
-def _going_on(task: Task, context: Context, rationale: Rationale) -> Context:
-    """The context of a longer search; for ``SOURCE``, one that can add source tokens only."""
-    if task.added != SOURCE:
+    if task.method.options.fast or len(found.indices) < size:
         return context
-    pinned = {*context.pinned}
-    source = tuple((index,) for index in range(context.source) if index not in pinned)
-    return replace(context, required=rationale.indices, units=source)
-
-
-def _read(context: Context, line: Line) -> Rationale:
-    """The rationale of a line."""
-    kept = {name: line[name] for name in KEPT} | {"indices": tuple(line["indices"])}
-    return Rationale(target=len(context.ids), target_id=context.target_id, **kept)
+    return replace(found, indices=found.indices[:size], sufficient=False, evaluations=0)

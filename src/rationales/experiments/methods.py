@@ -17,15 +17,10 @@ from rationales.errors import RationalesError
 from rationales.methods import BASELINES, METHODS, SIGNED
 from rationales.options import READ_BY, Options
 
-_VARIANTS = {
-    "greedy-minimal": ("greedy, minimal", {"minimal": True}),
-    "greedy-fast": ("greedy, fast", {"fast": True}),
-}
-"""Rows that are greedy search with an option: their labels, and the option."""
-
 LABELS = {
     "greedy": METHODS["greedy"].label,
-    **{name: label for name, (label, _) in _VARIANTS.items()},
+    "greedy-minimal": "greedy, minimal",
+    "greedy-fast": "greedy, fast",
     **{name: METHODS[name].label for name in BASELINES},
 }
 """The methods that can be compared, in the order of a table."""
@@ -36,14 +31,18 @@ OF_TRANSLATIONS = tuple(n for n in LABELS if n not in METHODS or not METHODS[n].
 
 @dataclass(frozen=True)
 class Compared:
-    """One method of a table; ``row`` is the row in which it or its other form is shown."""
+    """One method of a table."""
 
     name: str
-    row: str
     label: str
     options: Options
     after: str | None = None
     """The method whose rationales this one starts from."""
+
+    @property
+    def row(self) -> str:
+        """The row in which it or its other form is shown."""
+        return self.name.removesuffix("-absolute")
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,17 @@ class Choice:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.methods is not None:
-            object.__setattr__(self, "methods", split_names(self.methods))
-            check_names(self.methods, self.known)
+            names, known = split_names(self.methods), ", ".join(self.known)
+            object.__setattr__(self, "methods", names)
+            if not names:
+                raise RationalesError(f"no methods: choose from {known}")
+            for name in names:
+                if name not in self.known:
+                    raise RationalesError(f"unknown method {name!r}: choose from {known}")
+            if "greedy-minimal" in names and "greedy" not in names:
+                raise RationalesError(
+                    "greedy-minimal starts from greedy's rationales: name greedy too"
+                )
 
 
 @dataclass(frozen=True)
@@ -89,32 +97,23 @@ class Settings(Choice):
         algorithm.
         """
         wanted = self.methods or [name for name in self.known if name != "greedy-fast"]
+        variants = {"greedy-minimal": {"minimal": True}, "greedy-fast": {"fast": True}}
+        read: dict[str, Any] = {"seed": self.seed, "ig_steps": self.ig_steps}
         found: list[Compared] = []
-        for name in (each for each in LABELS if each in wanted):
-            label = LABELS[name]
-            _, own = _VARIANTS.get(name, (label, {"method": name}))
-            read: dict[str, Any] = {"seed": self.seed, "ig_steps": self.ig_steps}
+        for name, label in LABELS.items():
+            if name not in wanted:
+                continue
+            own = variants.get(name, {"method": name})
             own = own | {option: read[option] for option in read if name in READ_BY[option]}
             options = Options(max_size=self.max_size).change(**own)
             if name in SIGNED:
                 absolute = options.change(absolute=True)
-                found.append(Compared(name, name, f"{label} (signed)", options))
-                found.append(Compared(f"{name}-absolute", name, f"{label} (absolute)", absolute))
+                found.append(Compared(name, f"{label} (signed)", options))
+                found.append(Compared(f"{name}-absolute", f"{label} (absolute)", absolute))
             else:
                 after = "greedy" if options.minimal else None
-                found.append(Compared(name, name, label, options, after))
+                found.append(Compared(name, label, options, after))
         return found
-
-
-def check_names(names: Sequence[str], known: Sequence[str]) -> None:
-    """Raise if these are not names of methods that can be compared."""
-    for name in names:
-        if name not in known:
-            raise RationalesError(f"unknown method {name!r}: choose from {', '.join(known)}")
-    if not names:
-        raise RationalesError(f"no methods: choose from {', '.join(known)}")
-    if "greedy-minimal" in names and "greedy" not in names:
-        raise RationalesError("greedy-minimal starts from greedy's rationales: name greedy too")
 
 
 def split_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -8,8 +8,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from markdown_it import MarkdownIt
+
 from rationales import __version__
-from rationales.errors import MissingExtraError, RationalesError
+from rationales.errors import RationalesError
 from rationales.experiments.run import TABLE
 from rationales.runs import RUN, RunFolder
 
@@ -30,17 +32,8 @@ code { background: #f3f3f3; padding: 0 0.2rem; }
 """
 
 
-def check() -> None:
-    """Raise if a report cannot be written; better before the experiments than after them."""
-    try:
-        import markdown_it  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("the report", "experiments") from error
-
-
 def write(out: str | Path, names: Sequence[str]) -> Path:
     """The path of the report on the runs of these names, each of which is a folder of ``out``."""
-    check()
     out = Path(out).expanduser()
     sections = "\n".join(_section(out / name, name) for name in names)
     contents = "".join(f'<li><a href="#{name}">{html.escape(name)}</a></li>' for name in names)
@@ -64,8 +57,6 @@ def write(out: str | Path, names: Sequence[str]) -> Path:
 
 def _section(folder: Path, name: str) -> str:
     """One experiment: its table, then the figures that its run recorded."""
-    from markdown_it import MarkdownIt
-
     try:
         table = (folder / TABLE).read_text(encoding="utf-8")
         files = json.loads((folder / RUN).read_text(encoding="utf-8"))["files"]

@@ -113,7 +113,7 @@ def without_adapter(explainer: Explainer) -> Explainer:
 
 
 def language_experiment(
-    name: str, made: type, data: Sequence[str]
+    name: str, data: Sequence[str]
 ) -> Callable[[Callable[..., Results]], Callable[..., Results]]:
     """A decorator: a function of a run, a model, settings and progress opens its run by itself.
 
@@ -125,13 +125,12 @@ def language_experiment(
         def run(
             out: str | Path,
             explainer: Explainer,
-            settings: Any = None,
+            settings: Any,
             *,
             adapter: str | None = None,
             overwrite: bool,
             progress: OnProgress,
         ) -> Results:
-            settings = made() if settings is None else settings
             subject = subject_of(explainer, data, adapter)
             with open_run(name, out, settings, subject, overwrite=overwrite) as opened:
                 return function(opened, explainer, settings, progress)

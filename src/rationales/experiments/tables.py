@@ -6,7 +6,7 @@ A table is plain data: columns, and rows that hold for each column an estimate (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -96,30 +96,22 @@ def like(other: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
     return other | {"rows": [row | {"shown": shown[row["method"]]} for row in other["rows"]]}
 
 
-def shown_rows(table: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows to show: of each method the stronger form."""
-    return [row for row in table["rows"] if row["shown"]]
-
-
 def markdown(table: dict[str, Any]) -> str:
     """The table in Markdown: each mean with its interval, the paper's value in the next column."""
-    rows = shown_rows(table)
-    headings, bodies = ["method"], [[row["label"]] for row in rows]
+    rows = [row for row in table["rows"] if row["shown"]]
+    columns = [["method", *(row["label"] for row in rows)]]
     for column in table["columns"]:
-        key, digits = column["key"], column["digits"]
-        best = _best(rows, column)
-        headings.append(column["title"])
-        for row, body in zip(rows, bodies, strict=True):
-            body.append(_cell(row["cells"][key], digits, best))
-        if any(key in row["paper"] for row in rows):
-            headings.append("paper")
-            for row, body in zip(rows, bodies, strict=True):
-                value = row["paper"].get(key, "")
-                body.append(value if isinstance(value, str) else f"{value:.{digits}f}")
+        columns.append([column["title"], *_cells(rows, column)])
+        values = [row["paper"].get(column["key"], "") for row in rows]
+        if any(value != "" for value in values):
+            digits = column["digits"]
+            said = (value if isinstance(value, str) else f"{value:.{digits}f}" for value in values)
+            columns.append(["paper", *said])
     examples = max((row["examples"] for row in rows), default=0)
     title = f"### {table['title']} ({examples} example{'' if examples == 1 else 's'})"
     if not examples:
         return f"{title}\n\nThere are none."
+    headings, *bodies = map(list, zip(*columns, strict=True))
     return f"{title}\n\n{markdown_table(headings, bodies)}"
 
 
@@ -157,20 +149,16 @@ def markdown_table(columns: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [columns, rule, *rows])
 
 
-def _best(rows: Sequence[dict[str, Any]], column: dict[str, Any]) -> str | None:
-    """The best mean of a column as it is printed; None if none is better than the others."""
-    means = [cell["mean"] for row in rows if (cell := row["cells"][column["key"]]) is not None]
-    if not column["best"] or len(set(means)) < 2:
-        return None
-    best = min(means) if column["best"] == "min" else max(means)
-    return f"{best:.{column['digits']}f}"
-
-
-def _cell(cell: dict[str, Any] | None, digits: int, best: str | None) -> str:
-    if cell is None:
-        return "–"
-    mean = f"{cell['mean']:.{digits}f}"
-    shown = f"**{mean}**" if mean == best else mean
-    if cell["low"] == cell["high"]:
-        return shown
-    return f"{shown} ({cell['low']:.{digits}f}–{cell['high']:.{digits}f})"
+def _cells(rows: Sequence[dict[str, Any]], column: dict[str, Any]) -> Iterator[str]:
+    """A column as it is printed; the best mean is bold, if it is better than any other."""
+    cells = [row["cells"][column["key"]] for row in rows]
+    means = {cell["mean"] for cell in cells if cell is not None}
+    choose, digits = {"min": min, "max": max}.get(column["best"]), column["digits"]
+    best = f"{choose(means):.{digits}f}" if choose and len(means) > 1 else None
+    for cell in cells:
+        if cell is None:
+            yield "–"
+            continue
+        mean, low, high = (f"{cell[name]:.{digits}f}" for name in ("mean", "low", "high"))
+        interval = "" if cell["low"] == cell["high"] else f" ({low}–{high})"
+        yield (f"**{mean}**" if mean == best else mean) + interval

@@ -130,10 +130,7 @@ def alignment(shown: Aligned) -> Figure:
 
 
 def _draw_cells(
-    panel: Axes,
-    columns: Sequence[str],
-    rows: Sequence[str],
-    colours: Mapping[tuple[int, int], str],
+    panel: Axes, columns: Sequence[str], rows: Sequence[str], colours: Mapping[tuple[int, int], str]
 ) -> None:
     """Draw a matrix, its cells coloured by (column, row); columns are named above it."""
     from matplotlib.patches import Rectangle
@@ -285,18 +282,12 @@ def compatibility(measurements: list[Measurement]) -> Figure:
         nll.errorbar(list(points), means, [point.error for point in points.values()], **looks)
         the.errorbar(list(measured.the), [point.mean for point in measured.the.values()], **looks)
     nll.axhline(first.unigram.mean, linestyle="--", color=GREY, linewidth=1.2, label="unigram")
-    nll.set_xscale("log", base=2)
-    nll.set(
-        title="Next token, random subsets",
-        xlabel=f"tokens kept of {first.length}",
-        ylabel="negative log-likelihood, nats",
-    )
-    the.set_xscale("log", base=2)
-    the.set(
-        title='"the" after a lone word and "the"',
-        xlabel="distance of the two, tokens",
-        ylabel='probability of another "the"',
-    )
+    for panel in (nll, the):
+        panel.set_xscale("log", base=2)
+    nll.set(title="Next token, random subsets", xlabel=f"tokens kept of {first.length}")
+    nll.set_ylabel("negative log-likelihood, nats")
+    the.set(title='"the" after a lone word and "the"', xlabel="distance of the two, tokens")
+    the.set_ylabel('probability of another "the"')
     nll.legend()
     return figure
 

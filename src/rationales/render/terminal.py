@@ -62,18 +62,14 @@ def show(explanation: Explanation, *, steps: bool = False, console: Console | No
 
 def _header(explanation: Explanation) -> Text:
     """The line that says what was run: ``fast``, ``unit word`` are options."""
-    names = {name.replace("_", "-"): value for name, value in explanation.options.items()}
-    parts = [
-        explanation.model,
-        *(["compatible"] if explanation.adapter else []),
-        explanation.method,
-        *(
-            name if value is True else f"{name} {label(str(value))}"
-            for name, value in names.items()
-        ),
-        f"{explanation.evaluation} evaluation",
-        f"{explanation.seconds:.1f} s",
-    ]
+    parts = [explanation.model]
+    if explanation.adapter:
+        parts.append("compatible")
+    parts.append(explanation.method)
+    for name, value in explanation.options.items():
+        name = name.replace("_", "-")
+        parts.append(name if value is True else f"{name} {label(str(value))}")
+    parts += [f"{explanation.evaluation} evaluation", f"{explanation.seconds:.1f} s"]
     if not explanation.complete:
         parts.append("interrupted: only the finished targets")
     return Text(" · ".join(parts), style=FAINT)

@@ -83,7 +83,7 @@ class Seq2SeqScorer(ModelScorer):
             why = "has no encoder and decoder that can be asked one by one"
             raise refused(model, why) from error
         self._pad: int | None = getattr(model.config, "pad_token_id", None)
-        self._encoded = EncoderStore(STORED_BYTES)
+        self._encoded = EncoderStore()
         tables = [getattr(p, "embed_positions", None) for p in (self._encoder, self._decoder)]
         self._controls_positions = all(map(has_table, tables))
         self.max_positions = positions.max_positions(model) if self._controls_positions else None
@@ -95,8 +95,8 @@ class Seq2SeqScorer(ModelScorer):
         self._work.tokens = 0
 
     def _new_store(self) -> bool:
-        held = len(self._encoded) > 1  # a pass of a single subset needs one of them
-        self._encoded = EncoderStore(self._encoded.max_bytes)
+        held = len(self._encoded.states) > 1  # a pass of a single subset needs one of them
+        self._encoded = EncoderStore()
         return held
 
     def evaluation(self, context: Context) -> Evaluation:
@@ -224,7 +224,15 @@ class Seq2SeqScorer(ModelScorer):
 
         full, masked = ask(ids, everything, "masked"), ask(ids, kept, "masked")
         self._check_numbers(full, masked)
-        if not self._agree(full, self._ordinary(ids, length)):
+        with torch.no_grad():
+            ordinary = self.model(
+                input_ids=self._padded([ids[:length]]),
+                attention_mask=self._padded([[1] * length]),
+                decoder_input_ids=self._padded([ids[length:]]),
+                use_cache=False,
+                return_dict=True,
+            ).logits[0, -1]
+        if not self._agree(full, ordinary.float().log_softmax(-1).cpu()):
             raise refused(self.model, "does not say the same of the parts as of the whole")
         if not self._agree(masked, ask(other, kept, "masked")):
             raise refused(self.model, "still reads tokens that the attention mask drops")
@@ -239,46 +247,27 @@ class Seq2SeqScorer(ModelScorer):
             raise refused(self.model, "moves kept tokens together when others are dropped")
         return False
 
-    @torch.no_grad()
-    def _ordinary(self, ids: list[int], border: int) -> torch.Tensor:
-        """The log-probabilities after a source and a target, by the model's ordinary pass."""
-        source, target = (
-            torch.tensor([part], device=self.model.device) for part in (ids[:border], ids[border:])
-        )
-        logits = self.model(
-            input_ids=source,
-            attention_mask=torch.ones_like(source),
-            decoder_input_ids=target,
-            use_cache=False,
-            return_dict=True,
-        ).logits
-        return logits[0, -1].float().log_softmax(-1).cpu()  # type: ignore[no-any-return]
-
 
 class EncoderStore:
-    """The encoder's states of the sources that were asked for last, within a number of bytes."""
+    """The encoder's states of the sources that were asked for last, within ``STORED_BYTES``."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
+    def __init__(self) -> None:
         self.bytes = 0
-        self._states: OrderedDict[_Side, torch.Tensor] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._states)
+        self.states: OrderedDict[_Side, torch.Tensor] = OrderedDict()
 
     def get(self, side: _Side) -> torch.Tensor | None:
         """The states of a source, (length, dimensions), if they are still there."""
-        if (states := self._states.get(side)) is not None:
-            self._states.move_to_end(side)
+        if (states := self.states.get(side)) is not None:
+            self.states.move_to_end(side)
         return states
 
     def put(self, side: _Side, states: torch.Tensor) -> torch.Tensor:
         """The same states, stored; those that were not asked for in the longest time make room."""
         states = states.clone()  # a row of a batch would keep the whole batch in memory
-        self._states[side] = states
+        self.states[side] = states
         self.bytes += states.nbytes
-        while self.bytes > self.max_bytes:
-            _, old = self._states.popitem(last=False)
+        while self.bytes > STORED_BYTES:
+            _, old = self.states.popitem(last=False)
             self.bytes -= old.nbytes
         return states
 

@@ -75,7 +75,7 @@ class Settings(methods.Settings):
     """Exhaustive search for N of the examples."""
 
 
-@language_experiment("agreement", Settings, DATA)
+@language_experiment("agreement", DATA)
 def run(run: Run, explainer: Explainer, settings: Settings, progress: OnProgress) -> dict[str, Any]:
     """The results of the experiment, which are then in the folder with their tables and figures."""
     compared = settings.compared
@@ -138,10 +138,19 @@ def find_smallest(
         progress("exhaustive search", pace.done, pace.total, pace.note)
         pace.begin()
         best = shortest.get(name, len(context.everything))
-        line = {"example": name, "best_known": best} | _search(explainer, context, best, largest)
-        known.add(line | {"seconds": pace.finish("")})
-    found = {name: known[(name,)] | smallest(known[(name,)]) for name in contexts}
-    return {name: {k: line[k] for k in line if k != "seconds"} for name, line in found.items()}
+        size, found, evaluations = min(largest, best - 1), None, 0
+        if size >= max(1, len(context.required)):
+            options = Options(method="exhaustive", max_size=size, max_evaluations=0)
+            [(_, rationale)] = explainer.rationalize([("", context)], options)
+            found = len(rationale) if rationale.sufficient else None
+            evaluations = rationale.evaluations
+        line = {"example": name, "best_known": best, "searched": size, "found": found}
+        known.add(line | {"evaluations": evaluations, "seconds": pace.finish("")})
+    lines_of = {name: known[(name,)] for name in contexts}
+    return {
+        name: {key: line[key] for key in line if key != "seconds"} | smallest(line)
+        for name, line in lines_of.items()
+    }
 
 
 def smallest(line: Line) -> Line:
@@ -150,20 +159,6 @@ def smallest(line: Line) -> Line:
         return {"optimum": line["found"], "at_least": line["found"]}
     is_known = line["best_known"] <= line["searched"] + 1
     return {"optimum": line["best_known"] if is_known else None, "at_least": line["searched"] + 1}
-
-
-def _search(explainer: Explainer, context: Context, best: int, largest: int) -> Line:
-    """The result of exhaustive search among subsets smaller than the best that is known."""
-    size = min(largest, best - 1)
-    if size < max(1, len(context.required)):
-        return {"searched": size, "found": None, "evaluations": 0}
-    options = Options(method="exhaustive", max_size=size, max_evaluations=0)
-    [(_, rationale)] = explainer.rationalize([("", context)], options)
-    return {
-        "searched": size,
-        "found": len(rationale) if rationale.sufficient else None,
-        "evaluations": rationale.evaluations,
-    }
 
 
 def measure(line: Line, example: Line, optima: Mapping[str, Line]) -> dict[str, float]:

@@ -8,14 +8,14 @@ Each search has a new scorer: nothing that another one computed is used.
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import log
 from statistics import fmean, linear_regression
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from annotated_types import Ge
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 TEXT = "wikitext2/valid.raw"
 DATA = (TEMPLATES, PAIRS, TEXT)
 KEY = ("part", "example", "way")
+COSTS = ("seconds", "tokens")
 _TRIES = 1000
 
 PAPER: dict[str, dict[str, float | str]] = {
@@ -67,13 +68,11 @@ class Way(Compared):
 
 _EXHAUSTIVE = Options(method="exhaustive", max_evaluations=0)
 WAYS = (
-    Way("masked", "masked", "greedy, full inputs with masks", Options(), evaluation="masked"),
-    Way("sparse", "sparse", "greedy, sparse inputs", Options()),
-    Way(
-        "shared", "shared", "greedy, sparse inputs, prefixes shared", Options(), share_prefixes=True
-    ),
-    Way("fast", "fast", "greedy, fast", Options(fast=True), share_prefixes=True),
-    Way("exhaustive", "exhaustive", "exhaustive", _EXHAUSTIVE, share_prefixes=True),
+    Way("masked", "greedy, full inputs with masks", Options(), evaluation="masked"),
+    Way("sparse", "greedy, sparse inputs", Options()),
+    Way("shared", "greedy, sparse inputs, prefixes shared", Options(), share_prefixes=True),
+    Way("fast", "greedy, fast", Options(fast=True), share_prefixes=True),
+    Way("exhaustive", "exhaustive", _EXHAUSTIVE, share_prefixes=True),
 )
 
 
@@ -105,30 +104,16 @@ class Settings(methods.Choice):
         return [way for way in wanted if self.exhaustive_size or way.name != "exhaustive"]
 
 
-@dataclass(frozen=True)
-class Timed:
-    """One search to be timed: to a sufficient rationale, or to ``size`` tokens in any case."""
+class Timed(NamedTuple):
+    """One search to be timed; ``key`` finds its line."""
 
-    part: Literal["templates", "growth"]
-    example: str
+    key: tuple[str, str, str]
     way: Way
     context: Context
-    size: int | None = None
-    """At most this many tokens."""
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """The key of its line."""
-        return (self.part, self.example, self.way.name)
-
-    @property
-    def options(self) -> Options:
-        """The options of the search; as contexts grow, none ends before its largest size."""
-        criterion = "none" if self.part == "growth" else "argmax"
-        return self.way.options.change(max_size=self.size, criterion=criterion)
+    options: Options
 
 
-@language_experiment("efficiency", Settings, DATA)
+@language_experiment("efficiency", DATA)
 def run(run: Run, explainer: Explainer, settings: Settings, progress: OnProgress) -> dict[str, Any]:
     """The results of the experiment, which are then in the folder with their tables and figures."""
     import torch
@@ -157,15 +142,18 @@ def _searches(
     """All searches: those of the templates, then those of growing contexts."""
     for place, (name, context) in enumerate(contexts.items()):
         for way in settings.ways:
-            if way.name != "exhaustive":
-                yield Timed("templates", name, way, context)
-            elif place < settings.exhaustive_examples:
-                yield Timed("templates", name, way, context, settings.exhaustive_size)
+            options = way.options
+            if way.name == "exhaustive":
+                if place >= settings.exhaustive_examples:
+                    continue
+                options = options.change(max_size=settings.exhaustive_size)
+            yield Timed(("templates", name, way.name), way, context, options)
     for length in settings.lengths:
         for name, context in _contexts_of(explainer, length, settings):
             for way in settings.ways:
                 size = settings.size - (way.name == "exhaustive")
-                yield Timed("growth", name, way, context, size)
+                options = way.options.change(max_size=size, criterion="none")
+                yield Timed(("growth", name, way.name), way, context, options)
 
 
 def _contexts_of(
@@ -199,15 +187,16 @@ def _time_all(
 ) -> None:
     """Time the searches that have no line yet, one after the other."""
     missing = [each for each in searches if each.key not in lines]
-    pace = Pace(Counter(f"{each.part} {each.way.name}" for each in missing), len(searches))
+    pace = Pace(Counter(f"{each.key[0]} {each.way.name}" for each in missing), len(searches))
     if missing:
         # The first passes of a process are slow: a short search that is not timed.
-        _cost(explainer, replace(missing[0], part="growth", way=WAYS[0], size=2))
+        short = Options(max_size=2, criterion="none")
+        _cost(explainer, missing[0]._replace(way=WAYS[0], options=short))
     for each in missing:
         progress(each.way.label, pace.done, pace.total, pace.note)
         pace.begin()
         lines.add(dict(zip(KEY, each.key, strict=True)) | _cost(explainer, each))
-        pace.finish(f"{each.part} {each.way.name}")
+        pace.finish(f"{each.key[0]} {each.way.name}")
 
 
 def _cost(explainer: Explainer, search: Timed) -> Line:
@@ -250,22 +239,14 @@ def _new_scorer(explainer: Explainer, search: Timed) -> CausalScorer | AdaptedSc
     raise RationalesError("efficiency is measured on a model: a black box will not do")
 
 
-def measure(line: Line) -> dict[str, float]:
-    """The values of one search, by column."""
-    size = line["size"] if line["sufficient"] else line["context"]
-    return {
-        column.key: float(size if column.key == "length" else line[column.key])
-        for column in COLUMNS
-    }
-
-
 def tabulate(lines: Lines, settings: Settings) -> dict[str, Any]:
     """The table of the templates, and the cost of each way as contexts grow."""
-    measured: dict[str, list[dict[str, float]]] = {}
+    measured: dict[str, list[Line]] = {}
     points: dict[str, dict[int, list[Line]]] = {}
     for line in sorted(lines, key=lambda line: str(line["example"])):
         if line["part"] == "templates":
-            measured.setdefault(line["way"], []).append(measure(line))
+            size = line["size"] if line["sufficient"] else line["context"]
+            measured.setdefault(line["way"], []).append(line | {"length": size})
         else:
             points.setdefault(line["way"], {}).setdefault(line["context"], []).append(line)
     ways = settings.ways
@@ -281,48 +262,55 @@ def tabulate(lines: Lines, settings: Settings) -> dict[str, Any]:
 
 def growth(by_length: Mapping[int, Sequence[Line]]) -> dict[str, Any]:
     """Mean costs by the length of the context, and the exponent with which they grow."""
-    costs = ("seconds", "tokens")
     points = [
-        {"length": length, **{cost: fmean(line[cost] for line in found) for cost in costs}}
+        {"length": length, **{cost: fmean(line[cost] for line in found) for cost in COSTS}}
         for length, found in sorted(by_length.items())
     ]
-    return {"points": points} | {f"{cost}_power": _power(points, cost) for cost in costs}
-
-
-def _power(points: Sequence[Mapping[str, float]], cost: str) -> float | None:
-    """The slope of log cost over log length; None if there are not two points."""
-    if len(points) < 2:
-        return None
-    logs = [[math.log(point[each]) for point in points] for each in ("length", cost)]
-    return linear_regression(*logs).slope
+    results: dict[str, Any] = {"points": points}
+    for cost in COSTS:
+        logs = [[log(point[each]) for point in points] for each in ("length", cost)]
+        results[f"{cost}_power"] = linear_regression(*logs).slope if len(points) > 1 else None
+    return results
 
 
 def report(results: Mapping[str, Any]) -> str:
     """The tables in Markdown, with notes."""
     settings, threads, [table] = results["settings"], results["threads"], results["tables"]
     more = f"{tables.adapter_words(settings)}, {threads} {'threads' if threads > 1 else 'thread'}"
-    powers = ("seconds", "tokens")
     rows = [
         [
             growth["label"],
             *(f"{p['seconds']:.2f} s, {p['tokens']:,.0f}" for p in growth["points"]),
-            *("–" if (x := growth[f"{k}_power"]) is None else f"{x:.2f}" for k in powers),
+            *("–" if (x := growth[f"{k}_power"]) is None else f"{x:.2f}" for k in COSTS),
         ]
         for growth in results["growth"]
     ]
     lengths = [f"{length} tokens" for length in settings["lengths"]]
-    columns = ["method", *lengths, *(f"power, {cost}" for cost in powers)]
+    columns = ["method", *lengths, *(f"power, {cost}" for cost in COSTS)]
     cells = {row["method"]: row["cells"] for row in table["rows"]}
+    masked, sparse = (cells.get(way, {}).get("seconds") for way in ("masked", "sparse"))
+    speedup = "- Masked and sparse inputs were not both timed."
+    if masked and sparse:
+        ratio = masked["mean"] / sparse["mean"]
+        speedup = (
+            f"- Sparse inputs are {ratio:.1f} times faster than masked ones (paper: 4.1 times)."
+        )
+    exhaustive = "- There was no exhaustive search."
+    if found := cells.get("exhaustive", {}).get("sufficient"):
+        size, number = settings["exhaustive_size"], found["examples"]
+        exhaustive = f"""\
+- Exhaustive search goes to size {size}, on {number} of the examples; it finds a
+  rationale in {round(found["mean"] * number)}, and for the others its cost is a lower bound."""
     return f"""{tables.heading("Efficiency", results, more)} of a CPU
 
 {tables.markdown(table)}
 
-{_speedup(cells)}
+{speedup}
 - One rationale at a time, each with a new scorer, one evaluation of the whole context included. The
   model predicts all these targets, so a table on predicted targets only is this one.
   Tokens computed: what went through the model, over all subsets. Paper: seconds of GPT-2 Large on a
   GPU. Length: a rationale that is not sufficient counts as the whole context.
-{_exhaustive(cells, settings["exhaustive_size"])}
+{exhaustive}
 
 ### Growth with the length of the context
 
@@ -332,24 +320,3 @@ def report(results: Mapping[str, Any]) -> str:
   search to size {settings["size"]} ({settings["size"] - 1} if exhaustive), sufficient or not, so
   that the context grows and the rationale does not. Power: the slope of log cost over log length.
 """
-
-
-def _exhaustive(cells: Mapping[str, Any], size: int) -> str:
-    """A note on the exhaustive search: how far it went, and how often it found a rationale."""
-    found = cells.get("exhaustive", {}).get("sufficient")
-    if not found:
-        return "- There was no exhaustive search."
-    return (
-        f"- Exhaustive search goes to size {size}, on {found['examples']} of the examples; it "
-        f"finds a\n  rationale in {round(found['mean'] * found['examples'])}, and for the others "
-        "its cost is a lower bound."
-    )
-
-
-def _speedup(cells: Mapping[str, Any]) -> str:
-    """A note on how many times faster sparse inputs are than masked ones."""
-    masked, sparse = (cells.get(way, {}).get("seconds") for way in ("masked", "sparse"))
-    if not masked or not sparse:
-        return "- Masked and sparse inputs were not both timed."
-    ratio = masked["mean"] / sparse["mean"]
-    return f"- Sparse inputs are {ratio:.1f} times faster than masked ones (paper: 4.1 times)."

@@ -59,7 +59,7 @@ POPULATIONS = {
 """The title of each table, and what holds for its passages."""
 
 
-@language_experiment("lambada", Settings, DATA)
+@language_experiment("lambada", DATA)
 def run(run: Run, explainer: Explainer, settings: Settings, progress: OnProgress) -> dict[str, Any]:
     """The results of the experiment, which are then in the folder with their tables and figures."""
     compared = settings.compared
@@ -88,7 +88,10 @@ def run(run: Run, explainer: Explainer, settings: Settings, progress: OnProgress
     progress("drawing", 0, None, "")
     run.draw("lambada", figures.bars(results["tables"][0], ("length", "iou", "f1")))
     run.draw("lambada-first-five", figures.bars(results["first"][0], ("iou", "f1")))
-    if shown := _highlighted(explainer, chosen, examples, lines):
+    if any(method.name == "greedy" for method in compared):
+        said = {line["example"]: line["predicted"] for line in examples}
+        predicted_first = sorted(chosen, key=lambda each: not said[each.id])
+        shown = [_highlighted(explainer, each, lines) for each in predicted_first[:4]]
         run.draw("passages", figures.passages(shown))
     return results
 
@@ -175,25 +178,10 @@ def report(results: Mapping[str, Any]) -> str:
 """
 
 
-def _highlighted(
-    explainer: Explainer, chosen: Sequence[Annotated], examples: Sequence[Line], lines: Lines
-) -> list[figures.Highlighted]:
-    """The first four passages with their greedy rationales; predicted ones go first."""
-    found: list[figures.Highlighted] = []
-    pairs = zip(chosen, examples, strict=True)
-    for each, _ in sorted(pairs, key=lambda pair: not pair[1]["predicted"])[:4]:
-        key = (each.id, explainer.adapter is not None, "greedy", None)
-        if key not in lines:  # greedy is not compared
-            break
-        line = lines[key]
-        said = "sufficient" if line["sufficient"] else "not sufficient"
-        found.append(
-            figures.Highlighted(
-                f"passage {each.id}, {len(line['indices'])} tokens, {said}",
-                token_texts(explainer.tokenizer, each.ids),
-                line["indices"],
-                each.human,
-                len(each.ids) - 1,
-            )
-        )
-    return found
+def _highlighted(explainer: Explainer, each: Annotated, lines: Lines) -> figures.Highlighted:
+    """A passage with its greedy rationale."""
+    line = lines[each.id, explainer.adapter is not None, "greedy", None]
+    said = "sufficient" if line["sufficient"] else "not sufficient"
+    title = f"passage {each.id}, {len(line['indices'])} tokens, {said}"
+    pieces, target = token_texts(explainer.tokenizer, each.ids), len(each.ids) - 1
+    return figures.Highlighted(title, pieces, line["indices"], each.human, target)

@@ -12,30 +12,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from rationales import metrics
+from rationales.bitext import encode_source, translation_ids
 from rationales.errors import RationalesError
 from rationales.experiments import tables
 from rationales.experiments.language.templates import encode
 from rationales.experiments.methods import Compared
 from rationales.experiments.run import open_run, subject_of
 from rationales.experiments.translation import sentences
-from rationales.experiments.translation.alignments_data import (
-    FORMATS,
-    HANSARDS,
-    HANSARDS_GOLD,
-    AlignedPair,
-    read_folder,
-)
+from rationales.experiments.translation.alignments_data import FORMATS, AlignedPair, read_folder
 from rationales.experiments.translation.detokenization import Detokenized, Language, detokenize
-from rationales.experiments.translation.sentences import Rationales, Sentence
+from rationales.experiments.translation.sentences import Found, Rationales, Sentence
 from rationales.metrics import Total, alignment_errors, tokens_in_span
+from rationales.options import Options
 from rationales.render import figures
 from rationales.runs import OnProgress
 from rationales.translator import Translator
 
-DATA = (HANSARDS, HANSARDS_GOLD)
+DATA = tuple(f"alignments/en-fr-hansards/{file}" for file in FORMATS["hansards"].files)
 
 _NUMBERS = ("length", "aer", "iou", "f1", "top1")
 PAPER: dict[str, dict[str, float | str]] = {
@@ -67,14 +63,12 @@ COLUMNS = (
 class Settings(sentences.Settings):
     """The settings of a run, but for its model and data."""
 
-    formats: ClassVar[Mapping[str, str | None]] = dict.fromkeys(FORMATS) | {"hansards": HANSARDS}
-
     format: Literal["hansards", "europarl", "rwth"] = "hansards"
     """The format of the aligned sentences: hansards (French–English), or europarl or rwth
     (German–English, in the folder of --data)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Words(Sentence):
     """A sentence, its gold links, and the tokens of each of its words.
 
@@ -87,16 +81,24 @@ class Words(Sentence):
     target_tokens: tuple[tuple[int, ...], ...]
     """The tokens of each target word, in the same index space."""
 
-    def source_words(self, kept: Iterable[int]) -> set[int]:
-        """The source words that tokens belong to."""
-        tokens = set(kept)
-        return {word for word, own in enumerate(self.source_tokens) if not tokens.isdisjoint(own)}
+    def source_words(self, tokens: Mapping[int, Iterable[int]]) -> dict[int, set[int]]:
+        """The source words of each target word, from the tokens of each target.
+
+        Those of all its sub-words together. A word of which a sub-word is no target has none.
+        """
+        found = {}
+        for word, own in enumerate(self.target_tokens):
+            if all(target in tokens for target in own):
+                kept = {index for target in own for index in tokens[target]}
+                sources = enumerate(self.source_tokens)
+                found[word] = {source for source, parts in sources if not kept.isdisjoint(parts)}
+        return found
 
 
 def run(
     out: str | Path,
     explainer: Translator,
-    settings: Settings | None = None,
+    settings: Settings,
     *,
     folder: str | Path | None = None,
     paper_aer: bool = False,
@@ -108,29 +110,26 @@ def run(
     The sentences are those of ``folder``, or the Hansards of RATIONALES_DATA, in the format of the
     settings. ``paper_aer`` adds the error rate as the paper defines it.
     """
-    settings = settings or Settings()
-    home, compared, form = settings.home(folder), settings.compared, FORMATS[settings.format]
+    home = sentences.data_folder(folder, settings.format, {"hansards": DATA[0]})
+    compared, form = settings.compared, FORMATS[settings.format]
     subject = subject_of(explainer, [home / name for name in form.files])
     with open_run("alignments", out, settings, subject, overwrite=overwrite) as opened:
         progress("reading", 0, None, "")
         pairs = read_folder(home, settings.format)
         order = random.Random(settings.seed).sample(range(len(pairs)), len(pairs))
         examples = [
-            in_words(explainer, str(n + 1), pairs[n], (form.source, form.target))
+            in_words(explainer, str(n + 1), pairs[n], form.languages)
             for n in order[: settings.limit]
         ]
         found = sentences.find_all(
             opened, explainer, examples, compared, progress, first_source=True
         )
-        aligned = [
-            bool(each.pair.of_target(word))
-            for each in examples
-            for word in range(len(each.pair.target))
-        ]
+        words = sum(len(each.pair.target) for each in examples)
+        aligned = sum(len({word for _, word in each.pair.possible}) for each in examples)
         more = {
             "sentences": len(examples),
-            "words": len(aligned),
-            "unaligned": aligned.count(False),
+            "words": words,
+            "unaligned": words - aligned,
             "paper_aer": paper_aer,
             "tables": tabulate(found, settings, paper_aer),
         }
@@ -144,11 +143,10 @@ def in_words(
     translator: Translator, id: str, pair: AlignedPair, languages: tuple[Language, Language]
 ) -> Words:
     """The pair as text in sub-words, with the sub-words of each word."""
-    source, target = (
-        detokenize(words, language)
-        for words, language in zip((pair.source, pair.target), languages, strict=True)
-    )
-    sentence = sentences.encode_sentence(translator, id, source.text, target.text)
+    source, target = map(detokenize, (pair.source, pair.target), languages)
+    ids, pinned = encode_source(translator.tokenizer, source.text, Options())
+    translation = translation_ids(translator.tokenizer, target.text, Options())
+    sentence = sentences.join_ids(translator, id, ids, pinned, translation)
     free = [place for place in range(sentence.source) if place not in sentence.pinned]
     return Words(
         **vars(sentence),
@@ -163,7 +161,7 @@ def _tokens(
 ) -> tuple[tuple[int, ...], ...]:
     """The tokens of each word of a text; ``places`` are the indices of the text's tokens."""
     encoded = encode(translator.tokenizer, text.text)
-    if list(encoded.ids) != [sentence.ids[place] for place in places]:
+    if list(encoded.ids) != [sentence.tokens[place].id for place in places]:
         raise RationalesError(
             f"the tokenizer reads a side of sentence {sentence.id} in two ways: take another model"
         )
@@ -193,57 +191,36 @@ def tabulate(
     return found.tables(columns, settings, PAPER, measured, parts)
 
 
-def measured(
-    found: Rationales[Words], each: Words, method: Compared, targets: Sequence[int]
-) -> dict[str, Total]:
+def measured(each: Words, rationales: Sequence[Found]) -> dict[str, Total]:
     """The numbers of a sentence by a method, over the words that have these sub-words.
 
     The error rate is that of all links. Overlaps and top-1 are of words with gold links.
     """
-    rationales = list(found.each(each, method, targets))
-    values: dict[str, list[float]] = {name: [] for name in ("length", "iou", "f1", "top1")}
-    errors = {"aer": [Total(0, 0)], "aer_paper": [Total(0, 0)]}
-    chosen, first = rationale_words(found, each, method, targets)
-    for word, words in chosen.items():
-        sure = {source for source, target in each.pair.sure if target == word}
-        possible = each.pair.of_target(word)
-        values["length"].append(len(words))
-        for name, parts in errors.items():
-            is_paper = name == "aer_paper"
-            parts.append(alignment_errors(words, sure, possible, paper=is_paper))
-        if possible:
-            values["iou"].append(metrics.iou(words, possible))
-            values["f1"].append(metrics.f1(words, possible))
-            if word in first:
-                values["top1"].append(not possible.isdisjoint(first[word]))
+    chosen = each.source_words({found.target: found.kept for found in rationales})
+    first = each.source_words({f.target: [f.first] for f in rationales if f.first is not None})
+    links = _links(chosen)
+    sure, possible = (
+        {(source, word) for source, word in gold if word in chosen}
+        for gold in (each.pair.sure, each.pair.possible)
+    )
+    aligned = {word: gold for word in chosen if (gold := each.pair.of_target(word))}
     return {
-        **{name: Total.of(numbers) for name, numbers in values.items()},
-        **{name: Total(*map(sum, zip(*parts, strict=True))) for name, parts in errors.items()},
-        "tokens": Total.of(len(rationale.kept) for rationale in rationales),
-        "sufficient": Total.of(rationale.sufficient for rationale in rationales),
+        "length": Total.of(map(len, chosen.values())),
+        "aer": alignment_errors(links, sure, possible),
+        "aer_paper": alignment_errors(links, sure, possible, paper=True),
+        "iou": Total.of(metrics.iou(chosen[word], gold) for word, gold in aligned.items()),
+        "f1": Total.of(metrics.f1(chosen[word], gold) for word, gold in aligned.items()),
+        "top1": Total.of(
+            not gold.isdisjoint(first[word]) for word, gold in aligned.items() if word in first
+        ),
+        "tokens": Total.of(len(found.kept) for found in rationales),
+        "sufficient": Total.of(found.sufficient for found in rationales),
     }
 
 
-def rationale_words(
-    found: Rationales[Words], each: Words, method: Compared, targets: Sequence[int]
-) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
-    """For each target word, its source words, and those that came first, one for each sub-word.
-
-    Only words with all their sub-words among the targets; methods without an order of their own
-    have no first words.
-    """
-    kept = {e.target: each.source_words(e.kept) for e in found.each(each, method, targets)}
-    added = {target: found.first_source(each, method, target) for target in targets}
-    first = {t: each.source_words([token]) for t, token in added.items() if token is not None}
-
-    def united(by_target: Mapping[int, set[int]]) -> dict[int, set[int]]:
-        return {
-            word: set().union(*(by_target[t] for t in own))
-            for word, own in enumerate(each.target_tokens)
-            if all(t in by_target for t in own)
-        }
-
-    return united(kept), united(first)
+def _links(words: Mapping[int, set[int]]) -> set[tuple[int, int]]:
+    """The links of target words with their source words."""
+    return {(source, word) for word, sources in words.items() for source in sources}
 
 
 def report(results: Mapping[str, Any]) -> str:
@@ -283,7 +260,6 @@ def _aligned(found: Rationales[Words], greedy: Compared) -> figures.Aligned:
     fair = [each for each in found.sentences if 6 <= len(each.pair.target) <= 14] or found.sentences
     clear = [each for each in fair if 2 * len(each.pair.sure) > len(each.pair.possible)] or fair
     shown = max(clear, key=lambda each: fmean(found.predicted[each.id] or [0]))
-    words, _ = rationale_words(found, shown, greedy, shown.targets)
-    links = {(source, word) for word, sources in words.items() for source in sources}
-    pair = shown.pair
+    rationales = found.each(shown, greedy, shown.targets)
+    links, pair = _links(shown.source_words({e.target: e.kept for e in rationales})), shown.pair
     return figures.Aligned(pair.source, pair.target, links, pair.sure, pair.possible)

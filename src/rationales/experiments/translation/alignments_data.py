@@ -15,13 +15,12 @@ import html
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
-from rationales.errors import RationalesError, first_line
+from rationales.errors import RationalesError, cannot
 from rationales.experiments.translation.detokenization import Language
 
-HANSARDS = "alignments/en-fr-hansards/en-fr.txt"
-HANSARDS_GOLD = "alignments/en-fr-hansards/gold.txt"
 IWSLT14 = "test.de"
 """The file of sources in fairseq's ``iwslt14.tokenized.de-en``."""
 
@@ -50,8 +49,8 @@ class AlignedPair:
 class Format:
     """A data set as it is found: its languages, its files, and how their lines are read."""
 
-    source: Language
-    target: Language
+    languages: tuple[Language, Language]
+    """Of the source and of the target."""
     files: tuple[str, ...]
     """One text file with both sides, or one a side; then the file of the links."""
     links: Callable[[Path, Iterable[tuple[int, str]]], Links]
@@ -61,9 +60,9 @@ class Format:
     """Whether the links may leave sentences out, or name words that the text does not have."""
 
 
-def read_folder(folder: str | Path, name: str) -> tuple[AlignedPair, ...]:
+def read_folder(home: Path, name: str) -> tuple[AlignedPair, ...]:
     """The sentences of a folder in one of the ``FORMATS``, none of them empty."""
-    form, home = FORMATS[name], Path(folder).expanduser()
+    form = FORMATS[name]
     *texts, gold = (home / file for file in form.files)
     sides = _texts(texts, form)
     links = form.links(gold, enumerate(read_lines(gold, form.encoding), start=1))
@@ -73,18 +72,29 @@ def read_folder(folder: str | Path, name: str) -> tuple[AlignedPair, ...]:
             f"{gold} has links of {last} sentences, but {texts[0]} has {len(sides)}: "
             "give files that belong together"
         )
-    return tuple(
-        _pair(source.split(), target.split(), links.get(number, []), form, number, gold)
-        for number, (source, target) in enumerate(sides, start=1)
-    )
+    pairs = []
+    for number, (source, target) in enumerate(sides, start=1):
+        if not source or not target:
+            side = "target" if source else "source"
+            raise RationalesError(f"the {side} of sentence {number} in {home} is empty")
+        sure = frozenset(link for link, is_sure in links.get(number, ()) if is_sure)
+        possible = frozenset(link for link, _ in links.get(number, ()))
+        words = frozenset(product(range(len(source)), range(len(target))))
+        if possible - words and not form.is_partial:
+            raise RationalesError(
+                f"sentence {number} of {gold} links the words {min(possible - words)}, counted "
+                f"from 0, but it has {len(source)} source and {len(target)} target words"
+            )
+        pairs.append(AlignedPair(tuple(source), tuple(target), sure & words, possible & words))
+    return tuple(pairs)
 
 
-def read_iwslt14(folder: str | Path) -> list[list[str]]:
+def read_iwslt14(file: Path) -> list[list[str]]:
     """The words of each German test sentence of IWSLT14, as fairseq's script prepares it.
 
     Byte-pair encoding (``@@``) and the tokenizer's entities (``&apos;``) are undone.
     """
-    lines = read_lines(Path(folder).expanduser() / IWSLT14)
+    lines = read_lines(file)
     words = (html.unescape(re.sub(r"@@( |$)", "", line)).split() for line in lines)
     return [sentence for sentence in words if sentence]
 
@@ -94,18 +104,17 @@ def read_lines(file: Path, encoding: str = "utf-8-sig") -> list[str]:
     try:
         text = file.read_text(encoding=encoding)
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or first_line(error)
-        raise RationalesError(f"cannot read {file}: {why}") from error
+        raise cannot("read", file, error) from error
     # Not splitlines: it also splits at characters that occur within sentences.
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def _texts(files: list[Path], form: Format) -> list[tuple[str, str]]:
-    """The source and the target of each sentence, from one file or from two."""
+def _texts(files: list[Path], form: Format) -> list[tuple[list[str], list[str]]]:
+    """The source words and the target words of each sentence, from one file or from two."""
     texts = [read_lines(file, form.encoding) for file in files]
     if len(texts) == 1:
         sides = [line.partition("|||") for line in texts[0]]
-        return [(french, english) for english, _, french in sides]
+        return [(french.split(), english.split()) for english, _, french in sides]
     if form.encoding == "latin-1":  # RWTH's files have empty lines between sentences
         texts = [[line for line in text if line.strip()] for text in texts]
     if len(texts[0]) != len(texts[1]):
@@ -113,7 +122,7 @@ def _texts(files: list[Path], form: Format) -> list[tuple[str, str]]:
             f"{files[1]} has {len(texts[1])} sentences, but {files[0]} has {len(texts[0])}: "
             "give files that belong together"
         )
-    return list(zip(*texts, strict=True))
+    return [(source.split(), target.split()) for source, target in zip(*texts, strict=True)]
 
 
 def _hansards_links(file: Path, lines: Iterable[tuple[int, str]]) -> Links:
@@ -155,11 +164,11 @@ def _rwth_links(file: Path, lines: Iterable[tuple[int, str]]) -> Links:
 
 
 FORMATS = {
-    "hansards": Format("fr", "en", ("en-fr.txt", "gold.txt"), _hansards_links),
+    "hansards": Format(("fr", "en"), ("en-fr.txt", "gold.txt"), _hansards_links),
     "europarl": Format(
-        "de", "en", ("test.de", "test.en", "de-en.ref.wa"), _europarl_links, is_partial=True
+        ("de", "en"), ("test.de", "test.en", "de-en.ref.wa"), _europarl_links, is_partial=True
     ),
-    "rwth": Format("de", "en", ("de", "en", "alignmentDeEn"), _rwth_links, "latin-1"),
+    "rwth": Format(("de", "en"), ("de", "en", "alignmentDeEn"), _rwth_links, "latin-1"),
 }
 """The data sets with gold alignments that can be read from a folder."""
 
@@ -170,30 +179,3 @@ def _match(pattern: str, text: str, number: int, file: Path, expected: str) -> t
     if match is None:
         raise RationalesError(f"line {number} of {file} has {text!r}: expected `{expected}`")
     return match.groups()
-
-
-def _pair(
-    source: list[str],
-    target: list[str],
-    links: list[tuple[Link, bool]],
-    form: Format,
-    number: int,
-    gold: Path,
-) -> AlignedPair:
-    """A pair with its links, which must be between its words."""
-    if not source or not target:
-        side = "target" if source else "source"
-        raise RationalesError(f"the {side} of sentence {number} in {gold.parent} is empty")
-    outside = {
-        (here, there)
-        for (here, there), _ in links
-        if not (0 <= here < len(source) and 0 <= there < len(target))
-    }
-    if outside and not form.is_partial:
-        raise RationalesError(
-            f"sentence {number} of {gold} links the words {min(outside)}, counted from 0, but it "
-            f"has {len(source)} source and {len(target)} target words"
-        )
-    sure = frozenset(link for link, is_sure in links if is_sure)
-    possible = frozenset(link for link, _ in links)
-    return AlignedPair(tuple(source), tuple(target), sure - outside, possible - outside)

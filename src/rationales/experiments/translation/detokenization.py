@@ -9,20 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from rationales.errors import RationalesError
 from rationales.metrics import Span
 
 Language = Literal["de", "en", "fr"]
 
-CONTRACTED = {
-    ("à", "le"): "au",
-    ("à", "les"): "aux",
-    ("de", "le"): "du",
-    ("de", "les"): "des",
-}
+CONTRACTED = {("à", "le"): "au", ("à", "les"): "aux", ("de", "le"): "du", ("de", "les"): "des"}
 ELIDED = {
     word: f"{word[:-1]}'"
     for word in (
@@ -36,9 +29,7 @@ _MUTE_H = re.compile(r"h(abi|eure|ésit|érit|ier|ist|iver|omm|on\.|onn|onor|or|
 _NO_ELISION = re.compile(r"(onz|oui$)", re.IGNORECASE)
 # After "de les", a noun would be plural; after "de le", these are verbs more often than nouns.
 _VERB_AFTER_LES = re.compile(r"\w(er|ir|re)$")
-_VERBS_AFTER_LE = frozenset(
-    ("croire", "dire", "faire", "lire", "mettre", "prendre", "rendre", "voir")
-)
+_VERBS_AFTER_LE = {"croire", "dire", "faire", "lire", "mettre", "prendre", "rendre", "voir"}
 _CLINGS_LEFT = {
     "de": frozenset(",.;:?!)…") | {"..."},
     "en": frozenset(",.;:?!)%…") | {"..."},
@@ -47,8 +38,7 @@ _CLINGS_LEFT = {
 _CLINGS_RIGHT = frozenset("($")
 
 
-@dataclass(frozen=True)
-class Detokenized:
+class Detokenized(NamedTuple):
     """A text, and the characters of each of the words that it was made of."""
 
     text: str
@@ -57,8 +47,6 @@ class Detokenized:
 
 def detokenize(words: Sequence[str], language: Language) -> Detokenized:
     """The words as a text that begins with a capital."""
-    if not words or not all(words):
-        raise RationalesError("cannot detokenize a sentence of no words or with an empty word")
     shown = _shortened(words) if language == "fr" else [(word, 1) for word in words]
     text, spans, quotes = "", list[Span](), 0
     before = ""
@@ -80,15 +68,15 @@ def _shortened(words: Sequence[str]) -> list[tuple[str, int]]:
     while index < len(words):
         word, lower = words[index], words[index].lower()
         after, later = (words[index + n] if index + n < len(words) else "" for n in (1, 2))
+        before = words[index - 1] if index else ""
         pair = (lower, after)
         if pair in CONTRACTED and not _elides(after, later, word) and not _is_verb(after, later):
             forms.append((_like(word, CONTRACTED[pair]), 2))
-            index += 2
-            continue
-        before = words[index - 1] if index else ""
-        short = ELIDED[lower] if _elides(word, after, before) else lower
-        forms.append((_like(word, short) if short != lower else word, 1))
-        index += 1
+        elif _elides(word, after, before):
+            forms.append((_like(word, ELIDED[lower]), 1))
+        else:
+            forms.append((word, 1))
+        index += forms[-1][1]
     return forms
 
 

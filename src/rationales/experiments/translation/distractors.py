@@ -14,30 +14,30 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 
 from rationales.bitext import decoder_start, encode_source
 from rationales.errors import RationalesError
 from rationales.experiments import tables
-from rationales.experiments.methods import Compared
 from rationales.experiments.run import Run, open_run, subject_of
 from rationales.experiments.translation import sentences
 from rationales.experiments.translation.alignments_data import IWSLT14, read_iwslt14
 from rationales.experiments.translation.detokenization import detokenize
 from rationales.experiments.translation.pairs import PAIRS, held_out
-from rationales.experiments.translation.sentences import Rationales
+from rationales.experiments.translation.sentences import Found, Rationales
 from rationales.metrics import Seam, Total, crossovers
 from rationales.options import Options
 from rationales.runs import OnProgress
 from rationales.translator import Translator
 
 DATA = (PAIRS,)
-CONCATENATED = 500
-"""Pairs of sentences, as in the paper."""
 _AT_ONCE = 64
 """Sentences that are translated side by side."""
+
+Translated = tuple[list[int], frozenset[int], list[int]]
+"""The ids of a source, which of them are pinned, and the ids of its translation."""
 
 _NUMBERS = ("mean_source", "mean_target", "rate_source", "rate_target")
 PAPER: dict[str, dict[str, float | str]] = {
@@ -67,16 +67,14 @@ COLUMNS = (
 class Settings(sentences.Settings):
     """The settings of a run; ``limit`` is one on the pairs."""
 
-    formats: ClassVar[Mapping[str, str | None]] = {"tatoeba": PAIRS, "iwslt14": None}
-
     format: Literal["tatoeba", "iwslt14"] = "tatoeba"
     """Where the sentences come from: tatoeba (French, held out from training), or iwslt14 (German,
     the test.de that fairseq's script prepares, in the folder of --data)."""
-    pairs: Annotated[int, Ge(1)] = CONCATENATED
+    pairs: Annotated[int, Ge(1)] = 500
     """Pairs of sentences that are put together."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Concatenated(sentences.Sentence):
     """Two sentences put together, and where they meet."""
 
@@ -86,7 +84,7 @@ class Concatenated(sentences.Sentence):
 def run(
     out: str | Path,
     explainer: Translator,
-    settings: Settings | None = None,
+    settings: Settings,
     *,
     folder: str | Path | None = None,
     overwrite: bool,
@@ -96,18 +94,17 @@ def run(
 
     The sentences are those of ``folder``, or of RATIONALES_DATA, in the format of the settings.
     """
-    settings = settings or Settings()
-    home, compared = settings.home(folder), settings.compared
+    home = sentences.data_folder(folder, settings.format, {"tatoeba": PAIRS})
     file = home / (IWSLT14 if settings.format == "iwslt14" else Path(PAIRS).name)
     subject = subject_of(explainer, DATA if folder is None else [file])
     with open_run("distractors", out, settings, subject, overwrite=overwrite) as opened:
         progress("reading", 0, None, "")
         if settings.format == "iwslt14":
-            texts = [detokenize(words, "de").text for words in read_iwslt14(home)]
+            texts = [detokenize(words, "de").text for words in read_iwslt14(file)]
         else:
             texts = [pair.french for pair in held_out(explainer, file)]
         pairs = concatenate(explainer, texts, settings, opened, progress)
-        found = sentences.find_all(opened, explainer, pairs, compared, progress)
+        found = sentences.find_all(opened, explainer, pairs, settings.compared, progress)
         more = {"pairs": len(pairs), "tables": tabulate(found, settings)}
         return sentences.finish(opened, found, more, report, _NUMBERS, progress)
 
@@ -121,19 +118,20 @@ def concatenate(
     wanted = 2 * min(settings.pairs, settings.limit or settings.pairs)
     start = decoder_start(translator.model, translator.tokenizer, None)
     known = run.lines(("sentence",), "translations")
-    chosen: list[tuple[list[int], frozenset[int], list[int]]] = []
+    chosen: list[Translated] = []
     for begin in range(0, len(order), _AT_ONCE):
         if len(chosen) >= wanted:
             break
-        some = order[begin : begin + _AT_ONCE]
-        encoded = [encode_source(translator.tokenizer, text, Options()) for text in some]
-        numbers = range(begin, begin + len(encoded))
-        if new := [n for n in numbers if (n,) not in known]:
+        encoded = {
+            number: encode_source(translator.tokenizer, text, Options())
+            for number, text in enumerate(order[begin : begin + _AT_ONCE], start=begin)
+        }
+        if new := [number for number in encoded if (number,) not in known]:
             progress("translating", len(chosen), wanted, "")
-            said = translator.decode([encoded[n - begin][0] for n in new], start)
+            said = translator.decode([encoded[number][0] for number in new], start)
             for number, ids in zip(new, said, strict=True):
                 known.add({"sentence": number, "ids": ids})
-        for number, (ids, pinned) in zip(numbers, encoded, strict=True):
+        for number, (ids, pinned) in encoded.items():
             if translation := known[(number,)]["ids"]:  # a model may end at once
                 chosen.append((ids, pinned, translation))
     if len(chosen) < 2:
@@ -141,18 +139,11 @@ def concatenate(
             f"the model translates {len(chosen)} of {len(order)} sentences, but the experiment "
             "needs at least 2: take another model"
         )
-    chosen = chosen[: min(wanted, len(chosen) // 2 * 2)]
-    return [
-        join(translator, str(n // 2), chosen[n], chosen[n + 1]) for n in range(0, len(chosen), 2)
-    ]
+    couples = zip(chosen[:wanted:2], chosen[1:wanted:2], strict=False)
+    return [join(translator, str(n), *couple) for n, couple in enumerate(couples)]
 
 
-def join(
-    translator: Translator,
-    id: str,
-    first: tuple[Sequence[int], frozenset[int], Sequence[int]],
-    second: tuple[Sequence[int], frozenset[int], Sequence[int]],
-) -> Concatenated:
+def join(translator: Translator, id: str, first: Translated, second: Translated) -> Concatenated:
     """Two sources with their translations, one after the other; ends in between are dropped."""
     (source, pinned, translation), (other, other_pinned, continuation) = first, second
     own = [id for place, id in enumerate(other) if place not in other_pinned]
@@ -179,15 +170,12 @@ def tabulate(found: Rationales[Concatenated], settings: Settings) -> list[dict[s
     return found.tables(COLUMNS, settings, PAPER, measured, parts)
 
 
-def measured(
-    found: Rationales[Concatenated], pair: Concatenated, method: Compared, targets: Sequence[int]
-) -> dict[str, Total]:
+def measured(pair: Concatenated, rationales: Sequence[Found]) -> dict[str, Total]:
     """The numbers of a pair by a method, over some of its targets.
 
     Tokens that every rationale has do not count: special tokens, and the one before the target.
     """
-    each = list(found.each(pair, method, targets))
-    crossed = [crossovers({*e.kept} - {*e.context.required}, e.target, pair.seam) for e in each]
+    crossed = [crossovers({*e.kept} - {e.target - 1}, e.target, pair.seam) for e in rationales]
     sources = [one.source for one in crossed]
     others = [one.target for one in crossed if one.target is not None]
     return {
@@ -195,8 +183,8 @@ def measured(
         "mean_target": Total.of(others),
         "rate_source": Total.of(count > 0 for count in sources),
         "rate_target": Total.of(count > 0 for count in others),
-        "length": Total.of(len(e.kept) for e in each),
-        "sufficient": Total.of(e.sufficient for e in each),
+        "length": Total.of(len(e.kept) for e in rationales),
+        "sufficient": Total.of(e.sufficient for e in rationales),
     }
 
 

@@ -13,12 +13,12 @@ import json
 import random
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from rationales.data import data_file, sha256
-from rationales.errors import RationalesError, first_line
+from rationales.data import sha256
+from rationales.errors import RationalesError
+from rationales.experiments.translation.alignments_data import read_lines
 from rationales.explainer import Explainer
 
 PAIRS = "tatoeba-fr-en/en-fr.tsv"
@@ -28,16 +28,14 @@ RECORD = "training.json"
 """The record of a training, beside the weights."""
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """A sentence in French and its translation into English."""
 
     french: str
     english: str
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """The pairs of each part."""
 
     train: tuple[Pair, ...]
@@ -83,19 +81,13 @@ def split_of(record: dict[str, Any]) -> tuple[int, int]:
     return int(record["settings"]["seed"]), int(record["settings"]["held_out"])
 
 
-def read_pairs(path: str | Path | None = None) -> tuple[Pair, ...]:
-    """The pairs of a file of lines, English TAB French, in its order; by default Tatoeba's.
+def read_pairs(file: Path) -> tuple[Pair, ...]:
+    """The pairs of a file of lines, English TAB French, in its order.
 
     No-break and thin spaces become plain ones, as they are typed.
     """
-    file = Path(path).expanduser() if path is not None else data_file(PAIRS)
-    try:
-        lines = file.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or first_line(error)
-        raise RationalesError(f"cannot read {file}: {why}") from error
     pairs = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_lines(file), start=1):
         if not line.strip():
             continue
         english, *others = (plain(field) for field in line.split("\t"))
@@ -120,26 +112,20 @@ def split(pairs: Sequence[Pair], seed: int = 0, held_out: int = HELD_OUT) -> Spl
     """
     whole = components(pairs)
     random.Random(f"{seed}/split").shuffle(whole)
-    part_of: list[str | None] = [None] * len(pairs)
-    room = {"validation": held_out, "test": held_out}
+    validation, test = list[int](), list[int]()
     for together in whole:
-        part = next((name for name, left in room.items() if len(together) <= left), None)
-        if part is not None:
-            room[part] -= len(together)
-            for member in together:
-                part_of[member] = part
-        if not any(room.values()):
-            break
-    if any(room.values()):
+        for part in (validation, test):
+            if len(part) + len(together) <= held_out:
+                part.extend(together)
+                break
+    if len(validation) + len(test) < 2 * held_out:
         raise RationalesError(
             f"cannot hold out 2 × {held_out} of {len(pairs)} pairs, where pairs that share a "
             "sentence stay together: hold out fewer, or give more pairs"
         )
-
-    def pairs_of(name: str | None) -> tuple[Pair, ...]:
-        return tuple(pair for pair, part in zip(pairs, part_of, strict=True) if part == name)
-
-    return Split(pairs_of(None), pairs_of("validation"), pairs_of("test"))
+    train = {*range(len(pairs))}.difference(validation, test)
+    parts = (sorted(part) for part in (train, validation, test))
+    return Split(*(tuple(pairs[index] for index in part) for part in parts))
 
 
 def components(pairs: Sequence[Pair]) -> list[tuple[int, ...]]:
@@ -148,12 +134,9 @@ def components(pairs: Sequence[Pair]) -> list[tuple[int, ...]]:
     from scipy.sparse.csgraph import connected_components
 
     # Sentences are the nodes of the graph, and pairs are its edges.
-    nodes: dict[tuple[str, str], int] = {}
+    nodes: dict[tuple[int, str], int] = {}
     ends = [
-        [
-            nodes.setdefault((side, _letters(getattr(pair, side))), len(nodes))
-            for side in ("french", "english")
-        ]
+        [nodes.setdefault((side, _letters(text)), len(nodes)) for side, text in enumerate(pair)]
         for pair in pairs
     ]
     if not ends:

@@ -8,7 +8,7 @@ totals over its targets: these depend on each other, and are resampled together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,33 +16,21 @@ from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from annotated_types import Ge
 
-from rationales.bitext import decoder_start, encode_source, translation_ids
-from rationales.context import Context, seq2seq_context
+from rationales.bitext import decoder_start, make_pair
+from rationales.context import Context
 from rationales.data import data_file
 from rationales.errors import RationalesError
-from rationales.experiments import methods, tables
-from rationales.experiments.finding import (
-    KEY,
-    SOURCE,
-    Task,
-    example_lines,
-    find_rationales,
-    predictions,
-)
+from rationales.experiments import finding, methods, tables
 from rationales.experiments.methods import OF_TRANSLATIONS, Compared
 from rationales.experiments.run import Run
 from rationales.metrics import Total
-from rationales.options import Options
 from rationales.render import figures
 from rationales.runs import Line, Lines, OnProgress
+from rationales.text import Passage
 from rationales.translator import Translator
 
 AT_ONCE = 256
 """Targets that share forward passes: those of some sentences."""
-IG_STEPS = 50
-"""Steps of integrated gradients in the paper's translation experiments."""
-
-Paper = Mapping[str, Mapping[str, float | str]]
 
 
 @dataclass(frozen=True)
@@ -50,64 +38,38 @@ class Settings(methods.Settings):
     """The settings of a comparison on translations."""
 
     known: ClassVar[Sequence[str]] = OF_TRANSLATIONS
-    formats: ClassVar[Mapping[str, str | None]] = {}
-    """Each format of data, and the file in RATIONALES_DATA that is read without ``--data``."""
-
-    ig_steps: Annotated[int, Ge(1)] = IG_STEPS
+    ig_steps: Annotated[int, Ge(1)] = 50
     max_size: Annotated[int, Ge(0)] | None = 20
-    format: str = ""
-    """The format of the data."""
-
-    def home(self, folder: str | Path | None) -> Path:
-        """The folder of the data: the given one, or that of the format in RATIONALES_DATA."""
-        if folder is not None:
-            return Path(folder).expanduser()
-        if (file := self.formats.get(self.format)) is None:
-            raise RationalesError(
-                f"the format {self.format} needs the folder of its files: give --data DIR"
-            )
-        return data_file(file).parent
 
 
-@dataclass(frozen=True)
-class Sentence:
-    """A source and a translation of it, in one index space; all tokens of the latter are targets.
+def data_folder(folder: str | Path | None, format: str, known: Mapping[str, str]) -> Path:
+    """The folder of the data: the given one, or that of the format's file in RATIONALES_DATA."""
+    if folder is not None:
+        return Path(folder).expanduser()
+    if format not in known:
+        raise RationalesError(f"the format {format} needs the folder of its files: give --data DIR")
+    return data_file(known[format]).parent
 
-    ``ids`` are those of the source, of the tokens that the decoder starts with, and of the
-    translation.
-    """
+
+@dataclass(frozen=True, kw_only=True)
+class Sentence(Passage):
+    """A source and a translation of it; all tokens of the latter are targets."""
 
     id: str
-    ids: tuple[int, ...]
-    source: int
-    """The number of source tokens."""
-    start: int
-    """The index of the first target."""
-    pinned: frozenset[int]
 
     @property
     def targets(self) -> range:
         """The indices of the translation."""
-        return range(self.start, len(self.ids))
+        return range(self.start, len(self.tokens))
 
     @cached_property
     def contexts(self) -> dict[str, Context]:
         """The context of each target, by its name."""
-        return {
-            self.name(target): seq2seq_context(self.ids, target, self.pinned, self.source)
-            for target in self.targets
-        }
+        return {self.name(target): self.context(target) for target in self.targets}
 
     def name(self, target: int) -> str:
         """The name of a target, by which its lines are found."""
         return f"{self.id}/{target}"
-
-
-def encode_sentence(translator: Translator, id: str, source: str, target: str) -> Sentence:
-    """The sentence of two texts."""
-    ids, pinned = encode_source(translator.tokenizer, source, Options())
-    translation = translation_ids(translator.tokenizer, target, Options())
-    return join_ids(translator, id, ids, pinned, translation)
 
 
 def join_ids(
@@ -121,9 +83,8 @@ def join_ids(
     start = decoder_start(translator.model, translator.tokenizer, None)
     translator.check_length(f"source of sentence {id}", len(source))
     translator.check_length(f"translation of sentence {id}", len(start) + len(translation) - 1)
-    begins = len(source) + len(start)
-    always = pinned | frozenset(range(len(source), begins))
-    return Sentence(id, (*source, *start, *translation), len(source), begins, always)
+    passage = make_pair(translator.tokenizer, source, pinned, start, translation)
+    return Sentence(**vars(passage), id=id)
 
 
 S = TypeVar("S", bound=Sentence)
@@ -133,10 +94,12 @@ class Found(NamedTuple):
     """The rationale of one target by one method."""
 
     target: int
-    context: Context
     kept: tuple[int, ...]
     """Its indices; all of the context if the rationale is not sufficient."""
     sufficient: bool
+    first: int | None
+    """The first source token that the method adds, if the run has asked for it; none for a method
+    without an order of its own."""
 
 
 @dataclass(frozen=True)
@@ -152,28 +115,25 @@ class Rationales(Generic[S]):
         """Whether the model predicts each target of a sentence."""
         return dict(zip(sentence.targets, self.predicted[sentence.id], strict=True))
 
-    def each(self, sentence: S, method: Compared, targets: Sequence[int]) -> Iterator[Found]:
+    def each(self, sentence: S, method: Compared, targets: Sequence[int]) -> list[Found]:
         """The rationales of these targets by a method."""
+        found = []
         for target in targets:
             name = sentence.name(target)
-            context, line = sentence.contexts[name], self.lines[_key(name, method)]
-            kept = tuple(line["indices"]) if line["sufficient"] else context.everything
-            yield Found(target, context, kept, line["sufficient"])
-
-    def first_source(self, sentence: S, method: Compared, target: int) -> int | None:
-        """The first source token that a method adds; None for one without an order of its own."""
-        key = _key(sentence.name(target), method, SOURCE)
-        if key not in self.lines:
-            return None
-        indices: list[int] = self.lines[key]["indices"]
-        return next(index for index in indices if index < sentence.source)
+            line = self.lines[name, False, method.name, None]
+            kept = line["indices"] if line["sufficient"] else sentence.contexts[name].everything
+            key = (name, False, method.name, finding.SOURCE)
+            added = self.lines[key]["indices"] if key in self.lines else ()
+            first = next((index for index in added if index < sentence.source), None)
+            found.append(Found(target, tuple(kept), line["sufficient"], first))
+        return found
 
     def tables(
         self,
         columns: Sequence[tables.Column],
         settings: Settings,
-        paper: Paper,
-        measure: Callable[[Rationales[S], S, Compared, Sequence[int]], Mapping[str, Total]],
+        paper: Mapping[str, Mapping[str, float | str]],
+        measure: Callable[[S, Sequence[Found]], Mapping[str, Total]],
         parts: Mapping[str, Callable[[S], Sequence[int]]],
     ) -> list[dict[str, Any]]:
         """A table for each title of ``parts``, over the targets that its function chooses.
@@ -184,18 +144,15 @@ class Rationales(Generic[S]):
         for title, choose in parts.items():
             chosen = [(each, targets) for each in self.sentences if (targets := choose(each))]
             measured = {
-                method.name: [measure(self, each, method, targets) for each, targets in chosen]
+                method.name: [
+                    measure(each, self.each(each, method, targets)) for each, targets in chosen
+                ]
                 for method in settings.compared
             }
             table = tables.table(title, columns, measured, settings.compared, paper, settings.seed)
             table["targets"] = sum(len(targets) for _, targets in chosen)
             made.append(tables.like(table, made[0]) if made else table)
         return made
-
-
-def _key(name: str, method: Compared, added: str | None = None) -> tuple[Any, ...]:
-    """The key of a target's line by a method."""
-    return name, False, method.name, added
 
 
 def find_all(
@@ -213,15 +170,17 @@ def find_all(
     """
 
     def about(each: Sentence) -> Line:
-        return {"predicted": list(predictions(translator, each.contexts).values())}
+        return {"predicted": list(finding.predictions(translator, each.contexts).values())}
 
-    known = list(example_lines(run, sentences, about, "predicting targets", progress))
-    tasks = [Task(translator, method) for method in methods]
+    known = list(finding.example_lines(run, sentences, about, "predicting targets", progress))
+    tasks = [finding.Task(translator, method) for method in methods]
     if first_source:  # a method that starts from another one's rationales has no order of its own
-        tasks += [Task(translator, m, added=SOURCE) for m in methods if m.after is None]
+        tasks += [
+            finding.Task(translator, m, added=finding.SOURCE) for m in methods if m.after is None
+        ]
     contexts = {name: context for each in sentences for name, context in each.contexts.items()}
-    lines = run.lines(KEY)
-    find_rationales(tasks, contexts, lines, progress, AT_ONCE)
+    lines = run.lines(finding.KEY)
+    finding.find_rationales(tasks, contexts, lines, progress, AT_ONCE)
     predicted = {line["example"]: line["predicted"] for line in known}
     return Rationales(sentences, predicted, lines)
 
