@@ -163,6 +163,15 @@ class Printing:
         str | None, typer.Option("--json", metavar="FILE", rich_help_panel=OUT)
     ] = None
     """Write JSON (- is standard output)."""
+    html: Annotated[str | None, typer.Option(metavar="FILE", rich_help_panel=OUT)] = None
+    """Write an HTML page in which words can be clicked; it opens offline."""
+    plot: Annotated[str | None, typer.Option(metavar="FILE", rich_help_panel=OUT)] = None
+    """Draw a figure of one text: a .png, .svg or .pdf file."""
+    plot_kind: Annotated[
+        Literal["matrix", "steps", "candidates"], typer.Option(rich_help_panel=OUT)
+    ] = "matrix"
+    """What is drawn: targets and what was kept for them (matrix); how a rationale grew (steps); the
+    candidates of a step, with --steps K (candidates)."""
     format: Annotated[
         Literal["table", "tsv", "json"] | None,
         typer.Option(metavar="FORMAT", rich_help_panel=OUT),

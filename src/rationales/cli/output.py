@@ -91,9 +91,19 @@ def opened(printing: Printing, texts: Texts) -> Iterator[Output]:
     if format is not None and sys.stdout is None:
         raise RationalesError("standard output is closed: give --json a file")
     _check_files(texts, path, is_printing=format is not None)
+    _check_pictures(printing, texts)
     with nullcontext() if path is None else json_file(path) as write:
         output = Output(format, several, printing.steps is not None, write)
+        output.keeps = printing.html is not None or printing.plot is not None
         yield output
+    if printing.html is not None and output.explanations:
+        from rationales.render.viewer import page
+
+        with told(f"write {printing.html}"):
+            Path(printing.html).write_text(page(output.explanations), encoding="utf-8")
+    if printing.plot is not None and output.explanations:
+        with told(f"write {printing.plot}"):
+            output.explanations[0].plot(printing.plot, kind=printing.plot_kind)
     if output.failures:
         lines = "1 line" if output.answers == 1 else f"{output.answers:,} lines"
         first = f"the first: {output.failures[0]}"
@@ -111,6 +121,9 @@ class Output:
     write_file: Callable[[str], None] | None
     answers: int = 0
     failures: list[str] = field(default_factory=list)
+    keeps: bool = False
+    """Whether explanations are kept, for a page or a figure at the end."""
+    explanations: list[Explanation] = field(default_factory=list)
 
     def write(self, answer: Explanation | Failure, line: int | None = None) -> None:
         """Put out one answer, that of a line if there are several."""
@@ -122,6 +135,8 @@ class Output:
             self.failures.append(f"line {line}: {message}")
         else:
             as_json = answer.to_json(indent=None if self.several else 1)
+            if self.keeps:
+                self.explanations.append(answer)
         if self.write_file is not None:
             self.write_file(as_json + "\n")
         self.answers += 1
@@ -188,6 +203,20 @@ def _check_files(texts: Texts, path: str | None, is_printing: bool) -> None:
         raise RationalesError(f"standard output goes to {path} too: give --json - instead")
     if is_printing and _same(read, stdout):
         raise RationalesError("standard output goes to the file that the text is read from")
+
+
+def _check_pictures(printing: Printing, texts: Texts) -> None:
+    """Raise for a page or a figure that could not be written after all the work."""
+    for path in (printing.html, printing.plot):
+        if path is not None and (not Path(path).absolute().parent.is_dir() or Path(path).is_dir()):
+            raise RationalesError(f"cannot write {path}: give a file in a folder that exists")
+    if printing.plot is None:
+        return
+    if texts.jsonl is not None:
+        raise RationalesError("--plot draws one text: leave it out, or leave out --jsonl")
+    from rationales.render.plots import check_path
+
+    check_path(printing.plot)
 
 
 def _same(one: str | int, other: str | int) -> bool:

@@ -240,7 +240,8 @@ class _Server:
             if len(text) > self.limits.characters:
                 raise HTTPException(
                     413,
-                    f"the text has {len(text):,} characters, and this server takes {self.limits.characters:,}",
+                    f"the text has {len(text):,} characters, and this server takes "
+                    f"{self.limits.characters:,}",
                 )
             if "within" in body or "target" in body:
                 raise HTTPException(
@@ -291,7 +292,7 @@ class _Server:
         item: dict[str, Any] = {}
         for explanation in explainer.grow(asked, on_progress=tell):
             if not item:
-                item = viewer.item(explanation)
+                [item] = viewer.page_data([explanation])["items"]
                 say(("text", item))
             data = explanation.to_dict()
             for rationale in data["rationales"]:

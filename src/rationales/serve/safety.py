@@ -74,9 +74,10 @@ class Safety:
             return _error(403, f"this server does not answer for the host {host[:80]!r}")
         origin = headers.get("origin")
         is_foreign = origin is not None and urlsplit(origin).netloc != headers.get("host")
-        if is_foreign or headers.get("sec-fetch-site") in ("cross-site", "same-site"):
-            if scope["method"] != "GET" or scope["path"] != "/":  # a link to the page is welcome
-                return _error(403, "pages of other origins may not ask this server")
+        is_foreign |= headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        is_link = scope["method"] == "GET" and scope["path"] == "/"  # which is welcome
+        if is_foreign and not is_link:
+            return _error(403, "pages of other origins may not ask this server")
         if self.token is None:
             return None
         asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]

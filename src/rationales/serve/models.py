@@ -1,0 +1,35 @@
+"""The models that a server is started with, by the names that its page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from rationales.experiments.run import without_adapter
+from rationales.explainer import Explainer
+from rationales.loading import load
+from rationales.models.default import OnStage
+
+
+def load_models(
+    names: Sequence[str], adapter: str | Literal[False] | None, progress: OnStage
+) -> dict[str, Explainer]:
+    """The explainers of these models, loaded; one with an adapter is there without it too.
+
+    ``adapter`` is that of the first model. If there are no names: the default model and the
+    packaged translation model.
+    """
+    found = [
+        load(name, adapter=adapter if place == 0 else None, progress=progress)
+        for place, name in enumerate(names or [None])
+    ]
+    if not names:
+        found.append(load(kind="seq2seq", progress=progress))
+    explainers: dict[str, Explainer] = {}
+    for each in found:
+        name = Path(each.name).name if Path(each.name).exists() else each.name
+        explainers[name] = each
+        if each.adapter is not None:
+            explainers[f"{name}, without adapter"] = without_adapter(each)
+    return explainers
