@@ -11,8 +11,8 @@ import base64
 import hashlib
 import html
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -24,7 +24,9 @@ from rationales.units import group
 Links = Mapping[str, Iterable[tuple[int, int]]]
 """Gold links of a translation, ``sure`` and ``possible``: pairs of a source and a target index."""
 
-_START = 'Rationales.view(document.querySelector("main"), JSON.parse(data.textContent));'
+_START = """
+Rationales.view(document.querySelector("main"), JSON.parse(document.getElementById("data").textContent));
+"""
 _TITLE = 80
 
 
@@ -37,7 +39,7 @@ def page(
 ) -> str:
     """An HTML page that shows these explanations: with a list, if they are several."""
     data = page_data(explanations, titles=titles, gold=gold)
-    script, style = f'{source("viewer.js")}\nconst data = document.getElementById("data");\n{_START}\n', source("viewer.css")
+    script, style = source("viewer.js") + _START, source("viewer.css")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -102,13 +104,15 @@ def page_data(
 def item(explanation: Explanation, title: str, gold: Links | None = None) -> dict[str, Any]:
     """One explanation as the viewer reads it."""
     language = explanation.options.get("language", "en")
+    # Halves of characters, which no splitter reads, become another character.
+    tokens = [replace(token, text=_whole(token.text)) for token in explanation.tokens]
     links = {} if gold is None else {"gold": {name: [*map(list, gold[name])] for name in gold}}
     return {
         "title": title,
         "explanation": explanation.to_dict(),
         "units": {
-            "word": group(explanation.tokens, "word"),
-            "sentence": group(explanation.tokens, "sentence", language),
+            "word": group(tokens, "word"),
+            "sentence": group(tokens, "sentence", language),
         },
         **links,
     }
@@ -134,23 +138,42 @@ def _titles(explanations: Sequence[Explanation]) -> list[str]:
         name = str(explanation.id) if explanation.id is not None else "".join(given)
         name = " ".join(name.split()) or "(no text)"
         names.append(name if len(name) <= _TITLE else name[: _TITLE - 1] + "…")
-    repeated = Counter(names)
     return [
-        f"{name} · {_run(explanation)}" if repeated[name] > 1 else name
+        " · ".join(
+            [
+                *_differences(
+                    explanation, [e for e, n in zip(explanations, names, strict=True) if n == name]
+                ),
+                name,
+            ]
+        )
         for name, explanation in zip(names, explanations, strict=True)
     ]
 
 
-def _run(explanation: Explanation) -> str:
-    """The model and the method, in few words."""
-    model = explanation.model.rstrip("/").rpartition("/")[2]
-    compatible = " compatible" if explanation.adapter else ""
-    return f"{model}{compatible}, {explanation.method}"
+def _differences(explanation: Explanation, others: Sequence[Explanation]) -> list[str]:
+    """By what the run of this explanation differs from those of others of the same text."""
+
+    def run(each: Explanation) -> list[str]:
+        options = ", ".join(f"{name} {value}" for name, value in sorted(each.options.items()))
+        adapter = "with adapter" if each.adapter else "without adapter"
+        return [each.model.rstrip("/").rpartition("/")[2], adapter, each.method, options]
+
+    runs = [run(each) for each in others]
+    return [
+        own
+        for place, own in enumerate(run(explanation))
+        if own and len({r[place] for r in runs}) > 1
+    ]
 
 
 def _encodable(text: str) -> str:
     """The text with halves of characters written as escapes: UTF-8 has no bytes for them."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _hash(text: str) -> str:
