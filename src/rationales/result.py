@@ -260,6 +260,24 @@ class Explanation:
         except OSError as error:
             raise cannot("write", path, error) from error
 
+    def to_html(self, path: str | Path | None = None) -> str:
+        """The explanation as one HTML page that needs nothing else; with a path, also written."""
+        from rationales.render.viewer import page
+
+        text = page([self])
+        if path is not None:
+            try:
+                Path(path).write_text(text, encoding="utf-8", newline="\n")
+            except OSError as error:
+                raise cannot("write", path, error) from error
+        return text
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the page in a frame."""
+        from rationales.render.viewer import frame
+
+        return frame(self)
+
     @classmethod
     def load(cls, path: str | Path) -> Explanation:
         """Read back what ``save`` or ``rationales explain --json`` wrote."""

@@ -1,0 +1,1109 @@
+/* The viewer of explanations: one script for files, notebooks and the live page.
+
+   Rationales.view(root, data, host = null) → {update(data), item(), selection()}
+
+   `data` is page data: {items: [{title, explanation, units, gold?}, …]}, where `explanation` is schema 2
+   (src/rationales/schema.json). `host` is given by the live page: {score({item, target, keep}), search({item, target,
+   within})}; with it, "Try it yourself" is shown. What is selected is one object, `state`; it is kept in the hash of the
+   address, and `paint` shows it. All texts become text nodes: nothing of the data is ever read as HTML.
+
+   Parts: elements · texts · rationales · text pane · steps · matrix · trial · downloads · the viewer. */
+"use strict";
+
+globalThis.Rationales = (() => {
+// ---- elements
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An element "tag.class" with these attributes; a function is a listener, a string child becomes a text node. */
+function el(kind, attributes = {}, ...children) {
+  if (typeof attributes === "string" || attributes instanceof Node) return el(kind, {}, attributes, ...children);
+  const [tag, ...classes] = kind.split(".");
+  const node = tag.startsWith("svg:") ? document.createElementNS(SVG, tag.slice(4)) : document.createElement(tag);
+  node.classList.add(...classes);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") node.addEventListener(name, value);
+    else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value);
+  }
+  node.append(...children.filter((child) => child !== null));
+  return node;
+}
+
+function button(label, click, attributes = {}) {
+  return el("button", { type: "button", click, ...attributes }, label);
+}
+
+/** Buttons of which one is pressed: `choices` maps values to labels. */
+function switchOf(label, choices, choose) {
+  const buttons = Object.entries(choices).map(([value, text]) =>
+    button(text, () => choose(value), { "data-value": value }));
+  const node = el("div.switch", { role: "group", "aria-label": label }, ...buttons);
+  node.press = (value) => buttons.forEach((each) => each.setAttribute("aria-pressed", each.dataset.value === value));
+  return node;
+}
+
+/** One member of a group is in the tab order; arrow keys move among all, Enter and Space press. */
+function roving(container, selector, press) {
+  const members = () => [...container.querySelectorAll(selector)];
+  container.addEventListener("keydown", (event) => {
+    const from = event.target.closest(selector);
+    if (!from || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      press(from, event);
+      return;
+    }
+    const all = members();
+    const at = all.indexOf(from);
+    const along = getComputedStyle(from).direction === "rtl" ? -1 : 1;
+    const next = {
+      ArrowRight: () => all[at + along],
+      ArrowLeft: () => all[at - along],
+      ArrowDown: () => nearest(all, from, 1),
+      ArrowUp: () => nearest(all, from, -1),
+      Home: () => all[0],
+      End: () => all[all.length - 1],
+    }[event.key];
+    if (!next) return;
+    event.preventDefault();
+    next()?.focus();
+  });
+  container.addEventListener("focusin", (event) => {
+    const member = event.target.closest(selector);
+    if (member) setEntry(member);
+  });
+  let entry = null;
+  function setEntry(member) {
+    entry?.setAttribute("tabindex", "-1");
+    entry = member;
+    entry?.setAttribute("tabindex", "0");
+  }
+  return { setEntry, first: () => setEntry(container.querySelector(selector)) };
+}
+
+/** The member in the next line (down: 1) or the line before (-1) that is closest to this one. */
+function nearest(all, from, down) {
+  const here = from.getBoundingClientRect();
+  let best = null;
+  let least = Infinity;
+  for (const each of all) {
+    const there = each.getBoundingClientRect();
+    const lines = down * (there.top - here.top);
+    const distance = lines * 1000 + Math.abs(there.left + there.width / 2 - here.left - here.width / 2);
+    if (lines > here.height / 3 && distance < least) [best, least] = [each, distance];
+  }
+  return best;
+}
+
+// ---- texts
+
+const LONGEST = 60; // characters of a token that are shown
+const SIGNS = { "\n": "⏎", "\r": "␍", "\t": "⇥" };
+// Control characters, halves of characters, private ones, and format characters (which turn the direction of text)
+// except the two joiners that scripts and emoji need.
+const UNSEEN = /[\p{Cc}\p{Cs}\p{Co}\p{Zl}\p{Zp}]|(?![\u200c\u200d])\p{Cf}/gu;
+
+/** The text on one line, with signs for what cannot be seen. */
+function visible(text) {
+  return text.replace(UNSEEN, (c) =>
+    SIGNS[c] ?? `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+}
+
+function cut(text, most = LONGEST) {
+  const characters = text.length > most ? [...text] : [];
+  return characters.length > most ? characters.slice(0, most - 1).join("") + "…" : text;
+}
+
+/** A token on its own: without the space before it, never empty. */
+function label(text, most = LONGEST) {
+  return cut(visible(text ?? "").trim(), most) || (text ? "␣" : "·");
+}
+
+/** A text in quotation marks that does not turn the direction of what is around it. */
+function quote(text, most = 120) {
+  return el("span.quote", "“", el("bdi", label(text, most)), "”");
+}
+
+/** The text of these tokens in text order, with an ellipsis for each gap; an arrow parts source and target. */
+function joined(tokens, indices) {
+  let text = "";
+  let before = null;
+  for (const i of [...indices].sort((a, b) => a - b)) {
+    if (before !== null && tokens[before].side !== tokens[i].side) text += " → ";
+    else if (before !== null && i !== before + 1) text += /^\s/.test(tokens[i].text) ? " …" : " … ";
+    text += tokens[i].text;
+    before = i;
+  }
+  return text;
+}
+
+function counted(number, what) {
+  return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
+}
+
+/** null stands for the log-probability −∞. */
+const probability = (logprob) => (logprob === null ? 0 : Math.exp(logprob));
+
+function percent(p) {
+  if (p > 0 && p < 1e-5) return "< 0.001 %";
+  return `${p < 0.0995 ? Number((100 * p).toPrecision(3)) : (100 * p).toFixed(1)} %`;
+}
+
+// ---- rationales
+
+/** What was added, in order: a list of token indices each. With a step: only what was added up to it. */
+function additions(rationale, step = null) {
+  if (step !== null && step < (rationale.steps ?? []).length)
+    return rationale.steps.slice(0, step).filter((s) => s.index !== null).map((s) => s.unit ?? [s.index]);
+  const units = rationale.units ?? [];
+  const grouped = new Set(units.flat());
+  return [...units, ...rationale.indices.filter((i) => !grouped.has(i)).map((i) => [i])];
+}
+
+/** How tokens are marked for a rationale: index → {kept, order}. Others of a kept word or sentence are not kept. */
+function marksOf(reading, rationale, step, unit) {
+  const marks = new Map();
+  const numbered = new Set();
+  additions(rationale, step).forEach((added, place) => {
+    for (const i of added) {
+      const group = reading.groupOf(unit, i);
+      const first = !numbered.has(group) && (unit !== "token" || i === added[0]);
+      if (first) numbered.add(group);
+      marks.set(i, { kept: true, order: first ? place + 1 : null });
+      for (const j of group) if (j < rationale.target && !marks.has(j)) marks.set(j, { kept: false, order: null });
+    }
+  });
+  return marks;
+}
+
+/** What the viewer asks about an item, prepared once. */
+function read(item) {
+  const { tokens, rationales, options = {} } = item.explanation;
+  const byTarget = new Map(); // each token of a target → its rationale
+  for (const rationale of rationales)
+    for (let k = 0; k < (rationale.target_length ?? 1); k++) byTarget.set(rationale.target + k, rationale);
+  const groups = { token: tokens.map((_, i) => [i]) };
+  for (const unit of ["word", "sentence"]) {
+    groups[unit] = [...groups.token];
+    for (const group of item.units?.[unit] ?? []) for (const i of group) groups[unit][i] = group;
+  }
+  return {
+    item, tokens, rationales, options, byTarget,
+    explanation: item.explanation,
+    groupOf: (unit, i) => groups[unit][i],
+    /** The groups of the tokens that may be kept for a target: only their tokens before it. */
+    context(unit, target) {
+      const found = new Map();
+      for (let i = 0; i < target; i++) {
+        if (tokens[i].pinned) continue;
+        const group = groups[unit][i];
+        if (found.has(group)) found.get(group).push(i);
+        else found.set(group, [i]);
+      }
+      return [...found.values()];
+    },
+    text: (indices) => indices.map((i) => tokens[i].text).join(""),
+  };
+}
+
+function sameTokens({ tokens: one }, { tokens: other }) {
+  return one.length === other.length && one.every((token, i) => token.text === other[i].text && token.id === other[i].id);
+}
+
+/** The plain words about a rationale: a list of paragraphs, each a list of strings and elements. */
+function inWords({ tokens, explanation, options, context }, rationale) {
+  const { indices, sufficient, minimal, optimal, predicted, evaluations, full_context: full } = rationale;
+  const target = quote(rationale.target_text ?? tokens[rationale.target].text);
+  const all = context("token", rationale.target).length;
+  const lead = ["Given ", ...(indices.length ? ["only ", quote(joined(tokens, indices))] : ["nothing"]),
+    ` (${indices.length.toLocaleString("en")} of ${counted(all, "context token")}), `, target];
+  if (options.instead_of !== undefined)
+    lead.push(` is ${sufficient ? "" : "not "}more likely than `, quote(options.instead_of));
+  else if ((options.criterion ?? "argmax") !== "argmax")
+    lead.push(` ${sufficient ? "meets" : "does not meet"} the criterion ${options.criterion}`);
+  else lead.push(` is ${sufficient ? "" : "not "}the model’s most likely next ${
+    rationale.target_length > 1 ? "tokens" : "token"}`);
+  const last = rationale.steps?.at(-1);
+  if (!sufficient && last?.prediction_text && last.prediction_id !== rationale.target_id)
+    lead.push("; the model predicts ", quote(last.prediction_text));
+  lead.push(".");
+  if (!sufficient)
+    lead.push({ "max-size": " The search stopped at its maximum size.", budget: " The search stopped at its limit of evaluations." }[
+      rationale.stopped] ?? " The search added all that it could.");
+
+  const more = [];
+  if (optimal) more.push("No smaller subset is sufficient. ");
+  else if (minimal) more.push("Nothing can be dropped from it; a smaller rationale of other tokens may exist. ");
+  else if (minimal === false) more.push("It is not minimal: something can be dropped from it. ");
+  else if (sufficient) more.push("Whether something can be dropped from it was not checked. ");
+  if (typeof predicted === "boolean") {
+    more.push(`Given the full context, it is ${predicted ? "" : "not "}the model’s first choice`);
+    if (full) more.push(` (${percent(probability(full.target_logprob))})`);
+    if (!predicted && full?.prediction_text) more.push("; that is ", quote(full.prediction_text));
+    more.push(".");
+  }
+  const how = {
+    sparse: " (kept tokens alone, at their original positions)", masked: " (the full context under a mask)",
+  }[explanation.evaluation] ?? "";
+  return [lead, more, [`${counted(evaluations, "subset")} scored by ${explanation.evaluation} evaluation${how}.`]];
+}
+
+/** Short marks of the verdict, for eyes that skim. */
+function verdict(sufficient) {
+  return el(sufficient ? "span.verdict.yes" : "span.verdict.no", sufficient ? "✓ sufficient" : "✗ not sufficient");
+}
+
+function verdicts({ sufficient, optimal, minimal, predicted, stopped }) {
+  const more = [optimal ? "optimal" : minimal && "minimal", predicted === false && "not predicted", stopped && `stopped: ${stopped}`];
+  return el("p.verdicts", verdict(sufficient), ...more.filter(Boolean).map((text) => el("span.verdict", text)));
+}
+
+// ---- text pane
+
+/** The spans of these tokens, in running text; those that `press` accepts can be pressed. */
+function writeText(container, tokens, spans) {
+  for (const token of tokens) {
+    const parts = /^( *)([^]*?)(\n*)$/.exec(token.text);
+    let [, before, core, breaks] = parts;
+    if (!core && !breaks) [before, core] = ["", "␣".repeat(before.length)]; // a token of spaces only
+    const shown = cut(visible(core + breaks)) || "·";
+    const span = el("span.token", { "data-i": token.index }, shown);
+    if (!token.text.trim()) span.classList.add("blank");
+    if (token.pinned) span.classList.add("pinned");
+    if (shown.length < visible(core + breaks).length) span.title = visible(token.text);
+    spans[token.index] = span;
+    container.append(before, span, breaks);
+  }
+}
+
+const MARKS = ["kept", "part", "kept2", "part2", "target", "target2", "seen", "seen-target"];
+
+/** One text with its marks: `choose(target, event)` and `preview(target | null)` are called for its targets. */
+function textPane(choose, preview) {
+  const node = el("div.running");
+  const spans = [];
+  const marked = new Set();
+  const hovered = new Set();
+  const keys = roving(node, "[role=button]", (span, event) => choose(Number(span.dataset.i), event));
+  const pressable = (event) => event.target.closest("[role=button], .more");
+  let written = null;
+
+  node.addEventListener("click", (event) => {
+    const span = pressable(event);
+    if (span) choose(Number(span.dataset.i), event);
+  });
+  node.addEventListener("mouseover", (event) => {
+    const span = pressable(event);
+    preview(span ? Number(span.dataset.i) : null);
+  });
+  node.addEventListener("mouseleave", () => preview(null));
+
+  /** Write the text, unless it is there already, and make its targets pressable. */
+  function write(reading) {
+    const { tokens, byTarget } = reading;
+    if (reading === written) return;
+    if (!written || !sameTokens(written, reading)) {
+      marked.clear();
+      hovered.clear();
+      node.replaceChildren();
+      for (const side of tokens.some((token) => token.side) ? ["source", "target"] : [undefined]) {
+        const name = { source: "Source", target: "Translation" }[side];
+        const part = el("div", { dir: "auto", role: "group", "aria-label": name ?? "Text" });
+        writeText(part, tokens.filter((token) => (token.side ?? undefined) === side), spans);
+        node.append(...(side ? [el("h3", name)] : []), part);
+      }
+    }
+    written = reading;
+    tokens.forEach((_, i) => {
+      const rationale = byTarget.get(i);
+      const head = rationale?.target === i;
+      spans[i].classList.toggle("more", Boolean(rationale) && !head);
+      for (const [name, value] of [["role", "button"], ["aria-pressed", "false"], ["tabindex", "-1"]])
+        if (!head) spans[i].removeAttribute(name);
+        else if (!spans[i].hasAttribute(name)) spans[i].setAttribute(name, value);
+    });
+    node.classList.toggle("few", byTarget.size < 0.6 * tokens.filter((token) => !token.pinned).length); // underlined then
+    if (!node.querySelector("[tabindex='0']")) keys.first();
+  }
+
+  function clear() {
+    for (const span of marked) {
+      span.classList.remove(...MARKS);
+      delete span.dataset.order;
+      delete span.dataset.order2;
+      if (span.hasAttribute("role")) span.setAttribute("aria-pressed", "false");
+    }
+    marked.clear();
+  }
+
+  /** Mark a rationale: of the selected target, or of the pinned one (which: "2"). */
+  function mark(reading, rationale, step, unit, which) {
+    for (const [i, { kept, order }] of marksOf(reading, rationale, step, unit)) {
+      spans[i].classList.add((kept ? "kept" : "part") + which);
+      if (order) spans[i].dataset[`order${which}`] = order;
+      marked.add(spans[i]);
+    }
+    for (const span of targetSpans(rationale)) {
+      span.classList.add(`target${which}`);
+      marked.add(span);
+    }
+    spans[rationale.target].setAttribute("aria-pressed", "true");
+    if (!which) keys.setEntry(spans[rationale.target]);
+  }
+
+  const targetSpans = ({ target, target_length: length = 1 }) => spans.slice(target, target + length);
+
+  /** Outline what would be marked for a target under the pointer. */
+  function hover(reading, rationale, unit) {
+    for (const span of hovered) span.classList.remove("seen", "seen-target");
+    hovered.clear();
+    if (!rationale) return;
+    for (const [i, { kept }] of marksOf(reading, rationale, null, unit)) if (kept) put(spans[i], "seen");
+    for (const span of targetSpans(rationale)) put(span, "seen-target");
+    function put(span, name) {
+      span.classList.add(name);
+      hovered.add(span);
+    }
+  }
+
+  return { node, write, clear, mark, hover, reveal: (i) => spans[i]?.scrollIntoView({ block: "center" }) };
+}
+
+// ---- steps
+
+const TOPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1];
+
+/** The target's probability after each step, as a curve; a dashed line is that given the full context. */
+function curve(rationale, step, contrast) {
+  const steps = rationale.steps;
+  const [width, height, left, right, top, bottom] = [340, 150, 44, 12, 16, 22];
+  const values = steps.map((each) => probability(each.target_logprob));
+  const against = contrast === undefined ? [] : steps.map((each) => probability(each.contrast_logprob ?? null));
+  const full = rationale.full_context ? probability(rationale.full_context.target_logprob) : null;
+  const most = Math.max(...values, ...against, full ?? 0);
+  const high = TOPS.find((each) => each >= most) ?? 1;
+  const x = (k) => left + (steps.length < 2 ? 0.5 : k / (steps.length - 1)) * (width - left - right);
+  const y = (p) => height - bottom - (p / high) * (height - bottom - top);
+  const line = (list) => list.map((p, k) => `${k ? "L" : "M"}${x(k).toFixed(1)} ${y(p).toFixed(1)}`).join("");
+  const text = (at, up, anchor, name, words) =>
+    el("svg:text", { x: at, y: up, "text-anchor": anchor, class: name }, words);
+  const svg = el("svg:svg.curve", { viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": `Probability of the target after each step: ${values.map(percent).join(", ")}`,
+  });
+  for (const part of [0, 0.5, 1]) {
+    svg.append(el("svg:path.grid", { d: `M${left} ${y(part * high)}H${width - right}` }));
+    svg.append(text(left - 6, y(part * high) + 4, "end", "axis", percent(part * high).replace(".0", "")));
+  }
+  if (full !== null) {
+    svg.append(el("svg:path.full", { d: `M${left} ${y(full)}H${width - right}` }));
+    svg.append(text(left + 4, y(full) - 4, "start", "axis", "full context"));
+  }
+  if (against.length) svg.append(el("svg:path.line.against", { d: line(against) }));
+  svg.append(el("svg:path.line", { d: line(values) }));
+  const marked = Math.min(step ?? steps.length, steps.length) - 1;
+  const every = Math.ceil(steps.length / 10);
+  values.forEach((p, k) => {
+    const hit = steps[k].prediction_id === rationale.target_id;
+    const name = `dot${hit ? " hit" : ""}${k === marked ? " now" : ""}`;
+    svg.append(el("svg:circle", { class: name, cx: x(k), cy: y(p), r: k === marked ? 5.5 : 3.5 }));
+    if (k % every === 0 || k === steps.length - 1)
+      svg.append(text(x(k), height - 6, "middle", "axis", String(k + 1)));
+  });
+  return svg;
+}
+
+/** How a rationale grew: slider, curve, table of steps, candidates. `choose(step)` is called for a step. */
+function stepsPane(choose) {
+  const slider = el("input", {
+    type: "range", min: 1, "aria-label": "Step",
+    input: () => choose(Number(slider.value) < Number(slider.max) ? Number(slider.value) : null),
+  });
+  const where = el("output");
+  const figure = el("div");
+  const body = el("tbody");
+  const heads = el("tr");
+  const table = el("table", el("thead", heads), body);
+  body.addEventListener("click", (event) => {
+    const row = event.target.closest("tr");
+    if (row) slider.value = row.dataset.step, slider.dispatchEvent(new Event("input"));
+  });
+  const tried = el("div.candidates");
+  const replay = el("div.replay", slider, where);
+  const node = el("section.steps", { "aria-label": "Steps" },
+    el("h3", "Step by step"), replay, figure,
+    el("div.scroll", { tabindex: "0", role: "region", "aria-label": "Table of steps" }, table), tried);
+
+  function paint(reading, rationale, step) {
+    const steps = rationale?.steps ?? [];
+    node.hidden = !steps.length;
+    if (node.hidden) return;
+    const now = Math.min(step ?? steps.length, steps.length);
+    const name = (added) => added.index === null ? "(pinned only)"
+      : label(reading.text(added.unit ?? [added.index]), 40);
+    const contrast = reading.options.instead_of;
+    replay.hidden = steps.length < 2;
+    slider.max = steps.length;
+    slider.value = now;
+    slider.setAttribute("aria-valuetext", `step ${now} of ${steps.length}: ${name(steps[now - 1])}, `
+      + percent(probability(steps[now - 1].target_logprob)));
+    where.textContent = `${now} / ${steps.length}`;
+    figure.replaceChildren(curve(rationale, step, contrast));
+    const titles = ["", "added", "target", ...(contrast === undefined ? [] : ["instead"]), "model predicts"];
+    heads.replaceChildren(...titles.map((title) => title ? el("th", { scope: "col" }, title) : el("td")));
+    body.replaceChildren(...steps.map((each, k) => el("tr",
+      { "data-step": k + 1, class: k + 1 === now ? "now" : k + 1 > now ? "later" : null },
+      el("td.number", String(k + 1)),
+      el("td", el("bdi", name(each))),
+      el("td.number", percent(probability(each.target_logprob))),
+      contrast === undefined ? null
+        : el("td.number", percent(probability(each.contrast_logprob ?? null))),
+      el("td", el("bdi", each.prediction_text === undefined || each.prediction_text === null
+        ? `id ${each.prediction_id}` : label(each.prediction_text, 24)),
+        each.prediction_id === rationale.target_id ? " ✓" : ""))));
+    const candidates = steps[now - 1].candidates ?? [];
+    const most = Math.max(...candidates.map((each) => probability(each.target_logprob)), 1e-9);
+    tried.replaceChildren();
+    if (!candidates.length) return;
+    tried.append(el("h4", `Candidates of step ${now}`));
+    tried.append(el("ul", ...candidates.map((each) => {
+      const bar = el("span.bar");
+      bar.style.width = `${(100 * probability(each.target_logprob)) / most}%`;
+      const added = each.index === steps[now - 1].index;
+      return el("li", { class: added ? "added" : null },
+        el("bdi", name(each)), el("span.track", bar),
+        el("span.number", percent(probability(each.target_logprob)), added ? " ✓" : ""));
+    })));
+  }
+  return { node, paint };
+}
+
+// ---- matrix
+
+const MOST = 200;
+
+/** Targets × context: a filled cell for each kept token, with the order in it. `choose(target)` selects a row. */
+function matrix(reading, { target, pin, step, unit }, chosen, choose) {
+  const { tokens, rationales, item } = reading;
+  const grouped = new Map(); // rows: the targets of one word or sentence are one row
+  for (const rationale of rationales) {
+    const group = reading.groupOf(unit, rationale.target);
+    grouped.set(group, [...(grouped.get(group) ?? []), rationale]);
+  }
+  const allRows = [...grouped].map(([group, list]) => ({ group, list }));
+  const at = Math.max(0, allRows.findIndex((row) => row.list.some((each) => each.target === target)));
+  const start = Math.max(0, Math.min(at - MOST / 2, allRows.length - MOST));
+  const rows = allRows.slice(start, start + MOST);
+  for (const row of rows) {
+    row.orders = new Map();
+    for (const each of row.list) {
+      const shown = each.target === target ? chosen : each;
+      additions(shown, each.target === target ? step : null).forEach((added, place) => {
+        for (const i of added) {
+          const group = reading.groupOf(unit, i);
+          row.orders.set(group, Math.min(place + 1, row.orders.get(group) ?? Infinity));
+        }
+      });
+    }
+  }
+  const end = Math.max(0, ...rows.map((row) => row.list[row.list.length - 1].target));
+  const every = reading.context(unit, end).map((indices) => ({ group: reading.groupOf(unit, indices[0]), indices }));
+  const used = every.length <= MOST ? every : every.filter(({ group }) => rows.some((row) => row.orders.has(group)));
+  const columns = used.slice(0, MOST);
+  const notes = [];
+  if (rows.length < allRows.length) notes.push(`${rows.length} of ${counted(allRows.length, "target")} are shown`);
+  if (columns.length < every.length)
+    notes.push(`of ${counted(every.length, `context ${unit}`)}, the ${columns.length} that were kept are shown`
+      + (used.length > MOST ? ` (the first ${MOST} of ${used.length})` : ""));
+  const note = notes.length ? `The matrix shows at most ${MOST} × ${MOST}: ${notes.join("; ")}.` : "";
+
+  const size = columns.length <= 40 ? 24 : columns.length <= 80 ? 18 : 12;
+  const font = Math.min(13, size - 2);
+  const rowNames = rows.map((row) => label(reading.text(unit === "token"
+    ? row.list.map((each) => each.target) : row.group), 18));
+  const columnNames = columns.map(({ indices }) => label(reading.text(indices), 18));
+  const long = (names) => Math.max(4, ...names.map((name) => [...name].length));
+  const left = long(rowNames) * font * 0.62 + 16;
+  const top = long(columnNames) * font * 0.56 + 14;
+  const gap = (k) => (k && tokens[columns[k].indices[0]].side !== tokens[columns[k - 1].indices[0]].side ? size : 0);
+  let at2 = left;
+  const x = columns.map((_, k) => (at2 += (k ? size : 0) + gap(k)));
+  const width = (x[x.length - 1] ?? left) + size + top * 0.7 + 8;
+  const height = top + rows.length * size + 8;
+  const svg = el("svg:svg.matrix", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group",
+    "aria-label": "Matrix: a row for each target, a column for each part of the context",
+  });
+  columnNames.forEach((name, k) => svg.append(el("svg:text.name", { "font-size": font, transform: `translate(${x[k] + size * 0.65} ${top - 6}) rotate(-55)`,
+  }, name)));
+  const linked = (kind) => new Set((item.gold?.[kind] ?? []).map(([s, t]) => `${s} ${t}`));
+  const [sure, possible] = [linked("sure"), linked("possible")];
+  rows.forEach((row, r) => {
+    const y = top + r * size;
+    const own = row.list.some((each) => each.target === target);
+    const second = row.list.some((each) => each.target === pin) && !own;
+    const kept = joined(tokens, row.list.flatMap((each) => each.indices));
+    const line = el("svg:g", {
+      class: `row${own ? " own" : ""}${second ? " second" : ""}`, role: "button", tabindex: own ? 0 : -1,
+      "aria-pressed": own || second, "data-target": row.list[0].target,
+      "aria-label": `${rowNames[r]}: keeps ${kept ? label(kept, 200) : "nothing"}`,
+    });
+    line.append(el("svg:rect.back", { x: 0, y, width: width - top * 0.7, height: size }));
+    line.append(el("svg:text.name", { "font-size": font, "text-anchor": "end", x: left - 8, y: y + size / 2 + font * 0.35,
+    }, rowNames[r]));
+    const last = row.list[row.list.length - 1].target;
+    columns.forEach(({ group, indices }, k) => {
+      const order = row.orders.get(group);
+      const box = { x: x[k] + 1, y: y + 1, width: size - 2, height: size - 2, rx: 2 };
+      if (indices[0] < last) line.append(el("svg:rect", { class: order ? "cell on" : "cell", ...box }));
+      if (order && size >= 18)
+        line.append(el("svg:text.order", { "font-size": 11, "text-anchor": "middle", x: x[k] + size / 2, y: y + size / 2 + 4,
+        }, String(order)));
+      const pairs = indices.flatMap((s) => row.list.map((each) => `${s} ${each.target}`));
+      const link = pairs.some((pair) => sure.has(pair)) ? "sure" : pairs.some((pair) => possible.has(pair)) ? "possible" : "";
+      if (link) line.append(el("svg:rect", { class: `gold ${link}`, ...box }));
+    });
+    svg.append(line);
+  });
+  const node = el("div.matrix-box.scroll", { tabindex: "0", role: "region", "aria-label": "Matrix" }, svg);
+  const press = (line) => choose(Number(line.dataset.target));
+  svg.addEventListener("click", (event) => {
+    const line = event.target.closest(".row");
+    if (line) press(line);
+  });
+  const keys = roving(svg, ".row", press);
+  keys.setEntry(svg.querySelector(".row.own") ?? svg.querySelector(".row"));
+  return { node, note, svg, gold: sure.size + possible.size > 0 };
+}
+
+// ---- trial
+
+const PAUSE = 120; // milliseconds without a change before the model is asked
+
+/** "Try it yourself": parts of the context switched on and off, and what the model predicts from what is left. */
+function trialPane(host, changed, searched) {
+  let reading, rationale, place, key, written, groups, answer; // what it is about, and the newest answer
+  let [keep, asked, timer] = [new Set(), 0, 0];
+  const spans = [];
+  const text = el("div.running.trial-text", { dir: "auto", role: "group", "aria-label": "Context to switch on and off" });
+  const says = el("p.says", { "aria-live": "polite" });
+  const status = el("p.status", { role: "status" });
+  const all = () => reading.context("token", rationale.target).flat();
+  const kept = () => [...keep].sort((a, b) => a - b);
+  const node = el("section.trial", { "aria-label": "Try it yourself" },
+    el("h3", "Try it yourself"),
+    el("p.hint", "Switch parts of the context off and on. The model predicts from what is left."),
+    text, says,
+    el("div.actions",
+      button("Reset to the rationale", () => set(rationale.indices)),
+      button("Keep all", () => set(all())),
+      button("Keep none", () => set([])),
+      button("Find a rationale within this", () => search(kept())),
+      button("Find another one without these", () => search(all().filter((i) => !keep.has(i)))),
+      button("Download trial (JSON)", download)),
+    status);
+  const keys = roving(text, "[role=button]", toggle);
+  text.addEventListener("click", (event) => toggle(event.target.closest(".token")));
+
+  /** A decoder predicts from the token before the target: that one is always kept. */
+  function required() {
+    const [before, target] = reading.tokens.slice(rationale.target - 1);
+    const free = before.pinned || before.side !== target.side || reading.explanation.evaluation === "black-box";
+    return free ? [] : [before.index];
+  }
+
+  function toggle(span) {
+    const group = span && groups.find((each) => each.includes(Number(span.dataset.i)));
+    if (!group) return;
+    const fixed = required();
+    const on = group.some((i) => keep.has(i) && !fixed.includes(i));
+    set(kept().filter((i) => !group.includes(i)).concat(on ? [] : group));
+  }
+
+  function set(indices, byReader = true) {
+    const allowed = new Set(all());
+    keep = new Set([...indices, ...required()].filter((i) => allowed.has(i)));
+    paint();
+    if (byReader) changed();
+    ask();
+  }
+
+  function paint() {
+    const fixed = required();
+    for (const group of groups) {
+      const free = group.filter((i) => !fixed.includes(i));
+      spans[group[0]].setAttribute("aria-pressed", !free.length || free.some((i) => keep.has(i)));
+      spans[group[0]].setAttribute("aria-disabled", !free.length);
+      for (const i of group) {
+        spans[i].classList.toggle("off", !keep.has(i));
+        spans[i].classList.toggle("fixed", fixed.includes(i));
+      }
+    }
+  }
+
+  /** Ask the model after a short pause; of several answers under way, only the newest is shown. */
+  function ask() {
+    const number = ++asked;
+    answer = null;
+    node.setAttribute("aria-busy", "true");
+    clearTimeout(timer);
+    timer = setTimeout(async () => {
+      let shown;
+      try {
+        const found = await host.score({ item: place, target: rationale.target, keep: kept() });
+        if (number === asked) shown = report((answer = found));
+      } catch (error) {
+        shown = [`No prediction: ${error.message ?? error}`];
+      }
+      if (number !== asked) return;
+      says.replaceChildren(...shown);
+      node.removeAttribute("aria-busy");
+    }, PAUSE);
+  }
+
+  function report({ sufficient, prediction_id, prediction_text, prediction_logprob, target_logprob, rank }) {
+    return [
+      verdict(sufficient), ` From ${keep.size.toLocaleString("en")} of ${counted(all().length, "context token")} `,
+      "the model predicts ", prediction_text == null ? `token ${prediction_id}` : quote(prediction_text),
+      prediction_logprob == null ? "" : ` (${percent(probability(prediction_logprob))})`,
+      ". The target ", quote(rationale.target_text ?? reading.tokens[rationale.target].text),
+      ` has ${percent(probability(target_logprob))}`, rank == null ? "." : ` and rank ${rank.toLocaleString("en")}.`,
+    ];
+  }
+
+  /** Show the context of a target. A new target starts from these indices, or from its rationale. */
+  function open(index, newReading, newRationale, unit, indices) {
+    [place, reading, rationale] = [index, newReading, newRationale];
+    const [keyBefore, writtenBefore] = [key, written];
+    key = `${index} ${rationale.target}`;
+    written = `${key} ${unit}`;
+    if (written !== writtenBefore) {
+      groups = reading.context(unit, rationale.target);
+      text.replaceChildren();
+      writeText(text, reading.tokens.slice(0, rationale.target), spans);
+      for (const group of groups) {
+        spans[group[0]].setAttribute("role", "button");
+        spans[group[0]].setAttribute("tabindex", "-1");
+        if (group.length > 1) spans[group[0]].setAttribute("aria-label", label(reading.text(group), 200));
+      }
+      keys.first();
+      paint();
+    }
+    if (key !== keyBefore) {
+      says.textContent = "…";
+      status.textContent = "";
+      set(indices ?? rationale.indices, false);
+    }
+  }
+
+  async function search(indices) {
+    const within = [...new Set([...indices, ...required()])].sort((a, b) => a - b);
+    status.textContent = "Searching …";
+    searched(rationale.target);
+    try {
+      const found = await host.search({ item: place, target: rationale.target, within });
+      status.textContent = "";
+      if (Number.isInteger(found)) searched(rationale.target, found);
+    } catch (error) {
+      status.textContent = `No rationale: ${error.message ?? error}`;
+    }
+  }
+
+  function download() {
+    const { model, adapter } = reading.explanation;
+    const { target, target_id, target_text } = rationale;
+    const trial = { model, adapter, target, target_id, target_text, tokens: reading.tokens, keep: kept(), prediction: answer };
+    save("trial.json", "application/json", JSON.stringify(trial, null, 1));
+  }
+
+  return { node, open, kept, forget: () => (key = written = null) };
+}
+
+// ---- downloads
+
+function save(name, type, text) {
+  const address = URL.createObjectURL(new Blob([text], { type }));
+  const link = el("a", { href: address, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
+}
+
+const PRESENTATION = ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-family", "font-weight"];
+
+/** A picture on the page as an SVG file: what the style sheet says becomes attributes. */
+function svgFile(svg) {
+  const copy = svg.cloneNode(true);
+  const [from, to] = [[svg, ...svg.querySelectorAll("*")], [copy, ...copy.querySelectorAll("*")]];
+  from.forEach((node, k) => {
+    const style = getComputedStyle(node);
+    for (const name of PRESENTATION) to[k].setAttribute(name, style.getPropertyValue(name));
+    for (const name of ["class", "role", "tabindex", "aria-pressed", "aria-label", "data-target"])
+      to[k].removeAttribute(name);
+  });
+  copy.prepend(backdrop(svg, svg.width.baseVal.value, svg.height.baseVal.value));
+  return new XMLSerializer().serializeToString(copy);
+}
+
+function backdrop(node, width, height) {
+  const page = getComputedStyle(node.closest(".rationales"));
+  return el("svg:rect", { x: -12, y: -12, width: width + 12, height: height + 12, fill: page.backgroundColor });
+}
+
+/** The running text as an SVG file: every token where it stands on the page, with its marks. */
+function textFile(node, about) {
+  const frame = node.getBoundingClientRect();
+  const [width, height] = [Math.ceil(frame.width) + 24, Math.ceil(frame.height) + 24];
+  const svg = el("svg:svg", { width, height, viewBox: `-12 -12 ${width} ${height}` },
+    el("svg:desc", about), backdrop(node, width, height));
+  for (const span of node.querySelectorAll(".token")) {
+    const [box] = span.getClientRects();
+    if (!box) continue;
+    const style = getComputedStyle(span);
+    const [x, y, size, line] = [box.left - frame.left, box.top - frame.top, parseFloat(style.fontSize), style.textDecorationColor];
+    if (MARKS.some((name) => span.classList.contains(name))) {
+      const fill = style.backgroundImage === "none" ? style.backgroundColor : style.getPropertyValue("--a-tint");
+      svg.append(el("svg:rect", { x, y, width: box.width, height: box.height, rx: 2, fill }));
+      const dashes = span.matches(".kept2") ? (span.matches(".kept") ? "8 2 2 2" : "4 3") : null;
+      if (span.matches(".kept, .kept2"))
+        svg.append(el("svg:path", { d: `M${x} ${y + box.height}h${box.width}`, stroke: line, "stroke-width": 2, "stroke-dasharray": dashes }));
+    }
+    const put = (text, left, top, size, more) => svg.append(el("svg:text", { x: left, y: top, "font-size": size, ...more }, text));
+    const { order, order2 } = span.dataset;
+    if (order) put(order, x, y - 2, 10, { "font-family": "sans-serif", fill: line });
+    if (order2) put(order2, x, y + box.height + 11, 10, { "font-family": "sans-serif", fill: line });
+    put(span.textContent, x, y + box.height * 0.79, size, { "font-family": style.fontFamily, fill: style.color, textLength: box.width });
+  }
+  return new XMLSerializer().serializeToString(svg);
+}
+
+// ---- the viewer
+
+const USUAL = {
+  item: 0, target: null, alternative: 0, pin: null, step: null, unit: "token", view: "text", beside: null, keep: null,
+};
+
+/** Show explanations in `root`. */
+function view(root, data, host = null) {
+  const state = { ...USUAL };
+  let readings = [];
+  let acted = false; // whether the reader chose something: from then on, the address follows
+  let cleared = false; // whether the reader chose that nothing is selected
+  let trying = false; // whether "Try it yourself" is open; `state.keep` is what it starts from
+  let awaited = null; // {target, items}: a search that was started, and how many items there were
+  let drawn = null; // the matrix on the page
+
+  const list = el("ol.items");
+  const listKeys = roving(list, "button", (each) => each.click());
+  const nav = el("nav", { "aria-label": "Explanations" }, list);
+  const meta = el("p.meta");
+  const views = switchOf("View", { text: "Text", matrix: "Matrix" }, (view) => change({ view }));
+  const units = switchOf("Marked as", { token: "Tokens", word: "Words", sentence: "Sentences" }, (unit) => change({ unit }));
+  const besides = el("select", { change: () => change({ beside: besides.value && Number(besides.value) }) });
+  const beside = el("label.beside", "Beside ", besides);
+  const bar = el("div.bar-row", views, units, beside, el("span.space"),
+    button("JSON", downloadJson, { title: "Download the explanation as JSON" }),
+    button("SVG", downloadSvg, { title: "Download the picture as SVG" }));
+  const legend = el("p.legend");
+  const empty = el("p.hint", "Nothing is explained yet.");
+  const panes = [pane(), pane()];
+  const columns = el("div.columns", panes[0].node, panes[1].node);
+  const trial = host && trialPane(host, remember, expect);
+  const opener = host && button("Try it yourself", tryIt, { class: "primary" });
+  root.replaceChildren(nav, meta, bar, empty, legend, columns);
+  root.classList.add("rationales");
+  root.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") change(state.pin === null ? { target: null } : { pin: null });
+  });
+
+  /** A text, or the matrix, with the panel about what is selected in it. */
+  function pane() {
+    const text = textPane(select, preview);
+    const heading = el("h2");
+    const words = el("div.words", { "aria-live": "polite" });
+    const others = el("div.switch.others", { role: "group", "aria-label": "Rationales of this target" });
+    const pinning = el("div.actions");
+    const steps = stepsPane((step) => change({ step }));
+    const main = el("div.main", heading, text.node);
+    const node = el("div.pane", main,
+      el("aside.panel", { "aria-label": "About the target" }, el("div.about", words, others, pinning), steps.node));
+    return { node, main, heading, text, words, others, pinning, steps };
+  }
+
+  // ---- what is selected
+
+  const current = () => readings[state.item];
+  const near = () => (state.beside === null ? undefined : readings[state.beside]);
+  const shownPanes = () => [[panes[0], current()], [panes[1], near()]].filter(([, reading]) => reading);
+
+  /** The rationale of a target: the one found first, or an alternative to it. */
+  function rationaleOf(reading, target, alternative = 0) {
+    const found = reading?.byTarget.get(target);
+    return found?.alternatives?.[alternative - 1] ?? found;
+  }
+
+  function select(token, event) {
+    const { target } = rationaleOf(current(), token) ?? rationaleOf(near(), token);
+    change(event?.shiftKey && target !== state.target ? { pin: target } : { target });
+  }
+
+  function preview(token) {
+    for (const [each, reading] of shownPanes()) {
+      const rationale = rationaleOf(reading, token);
+      each.text.hover(reading, rationale?.target === state.target ? null : rationale, state.unit);
+      if (state.target === null) describe(each, reading, rationale); // a selection is never overridden
+    }
+  }
+
+  /** Change the selection, show it, and keep it in the address. */
+  function change(changes) {
+    const before = { ...state };
+    Object.assign(state, changes);
+    if (state.item !== before.item) state.beside = null;
+    if (state.target !== before.target) Object.assign(state, { step: null, alternative: 0, keep: null });
+    cleared = state.target === null;
+    paint();
+    remember();
+  }
+
+  /** What does not exist cannot be selected. */
+  function settle() {
+    if (!readings[state.item]) state.item = 0;
+    const reading = current();
+    if (!near() || near() === reading || !sameTokens(near(), reading)) state.beside = null;
+    const head = (token) => (rationaleOf(reading, token) ?? rationaleOf(near(), token))?.target ?? null;
+    state.target = head(state.target) ?? (cleared ? null : opening(reading));
+    state.pin = head(state.pin);
+    if (state.alternative > (rationaleOf(reading, state.target)?.alternatives?.length ?? 0)) state.alternative = 0;
+    const steps = rationaleOf(reading, state.target, state.alternative)?.steps?.length ?? 0;
+    if (!(state.step >= 1 && state.step < steps)) state.step = null;
+  }
+
+  /** The first target that has something to show. */
+  function opening({ rationales } = { rationales: [] }) {
+    return (rationales.find((each) => each.indices.length > 1) ?? rationales[0])?.target ?? null;
+  }
+
+  // ---- the address
+
+  function remember() {
+    acted = true;
+    const parameters = new URLSearchParams(location.hash.slice(1));
+    const own = { ...state, keep: trying && state.target !== null ? trial.kept().join(".") : null };
+    for (const [key, value] of Object.entries(own))
+      if (value === USUAL[key]) parameters.delete(key);
+      else parameters.set(key, value);
+    try {
+      history.replaceState(history.state, "", `${location.href.split("#")[0]}#${parameters}`);
+    } catch { /* a frame without an address of its own */ }
+  }
+
+  function recall() {
+    const parameters = new URLSearchParams(location.hash.slice(1));
+    const read = (key, pattern) => (pattern.test(parameters.get(key) ?? "") ? parameters.get(key) : USUAL[key]);
+    for (const key of ["item", "target", "alternative", "pin", "step", "beside"]) {
+      const value = read(key, /^\d{1,9}$/);
+      state[key] = typeof value === "string" ? Number(value) : key === "target" ? state.target : value;
+    }
+    state.unit = read("unit", /^(token|word|sentence)$/);
+    state.view = read("view", /^(text|matrix)$/);
+    state.keep = read("keep", /^[\d.]*$/)?.split(".").filter(Boolean).map(Number) ?? null;
+    trying = Boolean(trial && parameters.has("keep"));
+  }
+
+  // ---- what is shown
+
+  function paint() {
+    settle();
+    const reading = current();
+    for (const node of [meta, bar, legend, columns]) node.hidden = !reading;
+    empty.hidden = Boolean(reading);
+    nav.hidden = readings.length < 2;
+    if (!reading) return;
+    list.querySelectorAll("button").forEach((each, k) => {
+      each.setAttribute("aria-current", k === state.item);
+      if (k === state.item) listKeys.setEntry(each);
+    });
+    views.press(state.view);
+    units.press(state.unit);
+    fillBesides(reading);
+    meta.replaceChildren(...aboutRun(reading));
+    columns.classList.toggle("two", Boolean(near()));
+    panes[1].node.hidden = !near();
+    drawn = null;
+    for (const [each, one] of shownPanes()) paintPane(each, one);
+    if (trial) paintTrial(reading);
+    explainMarks(reading);
+  }
+
+  function paintPane(each, reading) {
+    const { node, main, heading, text } = each;
+    const rationale = rationaleOf(reading, state.target, state.alternative);
+    const pinned = rationaleOf(reading, state.pin);
+    heading.hidden = !near();
+    heading.textContent = label(reading.item.title, 200);
+    node.classList.toggle("short", reading.tokens.length <= 120);
+    text.write(reading);
+    text.clear();
+    text.hover();
+    text.node.classList.toggle("chosen", Boolean(rationale));
+    if (pinned) text.mark(reading, pinned, null, state.unit, "2");
+    if (rationale) text.mark(reading, rationale, state.step, state.unit, "");
+    text.node.hidden = state.view === "matrix";
+    const focused = main.contains(document.activeElement) && document.activeElement.matches(".row");
+    main.querySelector(".matrix-place")?.remove();
+    if (text.node.hidden) {
+      const made = matrix(reading, state, rationale, (target) => change({ target }));
+      text.node.after(el("div.matrix-place", made.node, el("p.hint", made.note)));
+      if (focused) main.querySelector(".row.own")?.focus();
+      drawn ??= made;
+    }
+    describe(each, reading, rationale);
+  }
+
+  /** The panel about a rationale: the selected one, or the one under the pointer while none is selected. */
+  function describe({ words, others, pinning, steps }, reading, rationale) {
+    const selected = rationale && state.target === rationale.target;
+    const pinned = rationaleOf(reading, state.pin);
+    words.replaceChildren();
+    if (rationale) {
+      const [lead, more, how] = inWords(reading, rationale);
+      words.append(verdicts(rationale), el("p.lead", ...lead), el("p", ...more), el("p.faint", ...how));
+    } else
+      words.append(el("p.hint", state.target === null
+        ? "Choose a token to see which part of the context the model needed for it." : "This target is not explained here."));
+    if (selected && pinned && pinned.target !== state.target) {
+      const shared = rationale.indices.filter((i) => pinned.indices.includes(i));
+      words.append(el("p.second", "Compared with ", quote(pinned.target_text), ", for which ",
+        quote(joined(reading.tokens, pinned.indices)), " was kept. In common: ",
+        shared.length ? quote(joined(reading.tokens, shared)) : "nothing", "."));
+    }
+    const first = rationaleOf(reading, state.target);
+    others.hidden = !(selected && first.alternatives?.length);
+    others.replaceChildren(...[first, ...(first?.alternatives ?? [])].map((_, alternative) =>
+      button(alternative ? `Alternative ${alternative}` : "First rationale", () => change({ alternative, step: null }),
+        { "aria-pressed": alternative === state.alternative })));
+    pinning.hidden = pinning !== panes[0].pinning || !selected;
+    if (!pinning.hidden) {
+      pinning.replaceChildren(state.pin === null ? button("Pin to compare", () => change({ pin: state.target }))
+        : button("Unpin", () => change({ pin: null })));
+      if (opener) pinning.append(opener);
+      if (state.pin === state.target) pinning.append(el("span.hint", "Now choose a second target."));
+    }
+    steps.paint(reading, rationale, selected ? state.step : null);
+  }
+
+  function tryIt() {
+    trying = !trying;
+    change({ keep: null });
+  }
+
+  function paintTrial(reading) {
+    const rationale = rationaleOf(reading, state.target, state.alternative);
+    const open = Boolean(trying && rationale?.target);
+    opener.setAttribute("aria-expanded", open);
+    if (open) {
+      if (!trial.node.isConnected) panes[0].main.append(trial.node);
+      trial.open(state.item, reading, rationale, state.unit, state.keep);
+    } else {
+      trial.node.remove();
+      trial.forget();
+    }
+  }
+
+  function explainMarks({ tokens }) {
+    legend.replaceChildren();
+    const add = (name, words, order = null) => legend.append(
+      el("span", el("span", { class: `token ${name}`, "data-order": order }, "token"), ` ${words}`));
+    if (drawn) {
+      legend.append("Rows are targets, columns are the context. A filled cell was kept; its number is the order.");
+      if (drawn.gold) legend.append(" Outlined: sure links of the gold alignment; dashed: possible ones.");
+      return;
+    }
+    if (state.target !== null) {
+      add("target", "target");
+      add("kept", "kept, in this order", 1);
+      if (state.unit !== "token") add("part", `in the same ${state.unit}`);
+    }
+    if (state.pin !== null && state.pin !== state.target) {
+      add("target2", "pinned target");
+      add("kept2", "kept for it");
+      add("kept kept2", "kept for both");
+    }
+    if (tokens.some((token) => token.pinned)) add("pinned", "always seen");
+    if (state.target !== null) legend.append("Choose another token to see its rationale.");
+  }
+
+  function aboutRun({ explanation, options, rationales }) {
+    const { model, method, adapter, evaluation, seconds, complete, unexplainable } = explanation;
+    const parts = [label(model), adapter && `adapter ${label(adapter.split(/[\\/]/).pop(), 40)}`, method,
+      ...Object.entries(options).map(([name, value]) => name.replaceAll("_", "-") + (value === true ? "" : ` ${label(String(value), 30)}`)),
+      `${evaluation} evaluation`, counted(rationales.length, "target"), `${seconds.toFixed(1)} s`,
+      complete === false && "interrupted: only the finished targets",
+      unexplainable?.length && `${counted(unexplainable.length, "token")} unexplainable: nothing before`];
+    return parts.filter(Boolean).flatMap((part, k) => [k ? " · " : "", el("bdi", part)]);
+  }
+
+  function fillBesides(reading) {
+    besides.replaceChildren(el("option", { value: "" }, "nothing"));
+    readings.forEach((each, k) => {
+      if (each !== reading && sameTokens(each, reading)) besides.append(el("option", { value: k }, label(each.item.title)));
+    });
+    beside.hidden = besides.length < 2;
+    besides.value = state.beside ?? "";
+  }
+
+  // ---- downloads
+
+  const fileName = () => (current().item.title.match(/[\p{L}\p{N}]+/gu) ?? ["text"]).join("-").slice(0, 40);
+
+  function downloadJson() {
+    save(`${fileName()}.json`, "application/json", `${JSON.stringify(current().explanation, null, 1)}\n`);
+  }
+
+  function downloadSvg() {
+    const picture = drawn ? svgFile(drawn.svg) : textFile(panes[0].text.node, panes[0].words.textContent);
+    save(`${fileName()}.svg`, "image/svg+xml", picture);
+  }
+
+  // ---- new data
+
+  /** A search was started for this target: its result, a new item, is shown when it is there. */
+  function expect(target, found = null) {
+    awaited = found === null ? { target, items: readings.length } : null;
+    if (found < readings.length && found !== null) change({ item: found, target });
+  }
+
+  /** Show other data, such as further results: what is selected stays so. */
+  function update(data) {
+    readings = data.items.map(read);
+    list.replaceChildren(...readings.map((reading, item) => {
+      const { rationales, explanation } = reading;
+      const good = rationales.filter((each) => each.sufficient).length;
+      const open = () => change({ item, pin: null, target: sameTokens(reading, current()) ? state.target : opening(reading) });
+      return el("li", button(el("bdi", label(reading.item.title, 90)), open, { tabindex: -1 }),
+        el("span.faint", `${explanation.method}, ${good} of ${counted(rationales.length, "target")} sufficient`));
+    }));
+    if (!acted) recall(); // a target that the address names may have arrived
+    if (readings.length > awaited?.items && readings.at(-1).byTarget.has(awaited.target)) {
+      Object.assign(state, { ...USUAL, unit: state.unit, item: readings.length - 1, target: awaited.target });
+      awaited = null;
+    }
+    paint();
+  }
+
+  /** Go where the address says. */
+  function follow() {
+    recall();
+    trial?.forget();
+    paint();
+    if (/\btarget=/.test(location.hash)) panes[0].text.reveal(state.target);
+  }
+
+  update(data);
+  follow();
+  addEventListener("hashchange", follow);
+  return { update, item: () => state.item, selection: () => ({ ...state, keep: trying ? trial.kept() : null }) };
+}
+
+return { view };
+})();
