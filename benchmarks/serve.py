@@ -113,7 +113,26 @@ def ratio(what, bar, ours, theirs, name="explain in Python") -> None:
 def load(address: str, pid: int, explainer: rationales.Explainer, requests: int) -> None:
     """50 clients at once: no answer lost, none wrong, memory flat."""
     rng = random.Random(0)
-    words = ["The", "old", "man", "walked", "to", "the", "river", "and", "sat", "down", "by", "the", "water", "to", "wait", "for", "the", "boat"]
+    words = [
+        "The",
+        "old",
+        "man",
+        "walked",
+        "to",
+        "the",
+        "river",
+        "and",
+        "sat",
+        "down",
+        "by",
+        "the",
+        "water",
+        "to",
+        "wait",
+        "for",
+        "the",
+        "boat",
+    ]
     texts = [" ".join(words[: rng.randrange(3, 10)]) for _ in range(8)]
     wanted = {text: explainer.explain(text, generate=1) for text in texts}
     todo = [

@@ -103,7 +103,9 @@ class Turns:
             self.running.add(turn)
             self._threads.submit(turn.run)
         for position, turn in enumerate(self.waiting, start=1):
-            turn.put(("queued", {"position": position}))
+            if position != turn.position:
+                turn.position = position
+                turn.put(("queued", {"position": position}))
 
 
 class Turn:
@@ -111,6 +113,7 @@ class Turn:
 
     def __init__(self, turns: Turns, client: str, work: Work) -> None:
         self.client = client
+        self.position = 0
         self._turns = turns
         self._work = work
         self._loop = asyncio.get_running_loop()
