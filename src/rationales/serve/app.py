@@ -137,19 +137,17 @@ class _Server:
 
     async def explain(self, request: Request) -> Response:
         body = await self._body(request, {"model", "text", "tokens", "target", "within", "options"})
-        explainer = self._explainer(body)
+        name, explainer = self._explainer(body)
         asked = await run_in_threadpool(self._request, explainer, body)
         try:
-            turn = self.turns.join(
-                request.scope["client_id"], partial(self._work, explainer, asked)
-            )
+            turn = self.turns.join(request.scope["client_id"], partial(self._work, name, asked))
         except TooMany as error:
             raise HTTPException(429 if error.is_own else 503, str(error)) from error
         return _Events(turn)  # type: ignore[return-value]  # any ASGI application will do
 
     async def score(self, request: Request) -> Response:
         body = await self._body(request, {"model", "tokens", "target", "keep"})
-        explainer = self._explainer(body)
+        _, explainer = self._explainer(body)
         tokens, target = self._tokens(body)
         keep = _indices(body, "keep", target)
         if self._scoring >= self.limits.scores:
@@ -201,16 +199,16 @@ class _Server:
                 raise HTTPException(422, f"unknown field {name[:40]!r}: the fields are {expected}")
         return body
 
-    def _explainer(self, body: Mapping[str, Any]) -> Explainer:
+    def _explainer(self, body: Mapping[str, Any]) -> tuple[str, Explainer]:
         name = body.get("model")
         if name is None:
-            return next(iter(self.explainers.values()))
+            name = next(iter(self.explainers))
         if not isinstance(name, str) or name not in self.explainers:
             raise HTTPException(
                 404,
                 f"there is no model {str(name)[:80]!r}: choose from {', '.join(self.explainers)}",
             )
-        return self.explainers[name]
+        return name, self.explainers[name]
 
     def _request(self, explainer: Explainer, body: Mapping[str, Any]) -> requests.Request:
         """What is asked of an explainer; an error if it is too much, or means nothing."""
@@ -275,9 +273,7 @@ class _Server:
             )
         return read_tokens(tokens), target
 
-    def _work(
-        self, explainer: Explainer, asked: requests.Request, say: Callable[[Event], None]
-    ) -> None:
+    def _work(self, name: str, asked: requests.Request, say: Callable[[Event], None]) -> None:
         """Explain a request in a thread, and say what happens."""
 
         def tell(progress: requests.Progress) -> None:
@@ -290,9 +286,10 @@ class _Server:
 
         known: set[int] = set()
         item: dict[str, Any] = {}
-        for explanation in explainer.grow(asked, on_progress=tell):
+        for explanation in self.explainers[name].grow(asked, on_progress=tell):
             if not item:
                 [item] = viewer.page_data([explanation])["items"]
+                item["model"] = name
                 say(("text", item))
             data = explanation.to_dict()
             for rationale in data["rationales"]:

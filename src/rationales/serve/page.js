@@ -155,8 +155,8 @@
           item.explanation.rationales = item.explanation.rationales || [];
           data.items.push(item);
           if (data.items.length > MOST_ITEMS) data.items.shift();
-          if (data.items.length > 1) select(data.items.length - 1);
           show();
+          if (!title && data.items.length > 1) select(data.items.length - 1);
         }
         if (name === "rationale") {
           item.explanation.rationales.push(value);
@@ -189,8 +189,7 @@
     const hash = new URLSearchParams(location.hash.slice(1));
     hash.set("item", place);
     for (const name of ["target", "pin", "step", "keep", "beside"]) hash.delete(name);
-    history.replaceState(null, "", `#${hash}`);
-    if (view) view.select({ item: place });
+    location.replace(`#${hash}`); // which the viewer hears, and which adds no entry to the history
   }
 
   function bare(item) {
