@@ -303,23 +303,29 @@ def test_a_frame_in_a_notebook(browser: Browser, tmp_path: Path):
 
 
 def test_a_click_in_2000_tokens_repaints_in_time(opened: Opens):
-    """From the click to the next frame; the best of several, because cores are shared."""
+    """Processor time of the main thread for a click: on shared cores, the clock says little."""
     script = """async (targets) => {
-      const times = [];
       for (const i of targets) {
-        const start = performance.now();
         document.querySelector(`.running [data-i="${i}"]`).click();
         await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-        times.push(performance.now() - start);
       }
-      return times;
     }"""
+    targets = [1990, 700, 1500, 30, 1700, 900, 1999, 400]
     with opened(long(2000)) as page:
+        tools = page.context.new_cdp_session(page)
+        tools.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+        def seconds() -> float:
+            metrics = tools.send("Performance.getMetrics")["metrics"]
+            return next(each["value"] for each in metrics if each["name"] == "TaskDuration")
+
         page.evaluate("window.first = document.querySelector('.running .token')")
-        times = page.evaluate(script, [1990, 700, 1500, 30, 1700, 900, 1999, 400])
-        assert page.evaluate("first.isConnected")
+        before = seconds()
+        page.evaluate(script, targets)
+        took = (seconds() - before) / len(targets)
+        assert page.evaluate("first.isConnected")  # nothing was written again
         assert indices(page, ".kept") == set(long(2000)[399].indices)
-    assert min(times) < 100, times
+    assert 0 < took < 0.1
 
 
 def test_printing_shows_text_and_marks_only(opened: Opens):
@@ -339,7 +345,7 @@ def test_a_contrast_shows_both_probabilities(opened: Opens):
     with opened(Explanation.from_dict(data)) as page:
         assert "“ruled” is more likely than “rejected”" in page.locator(".words").first.inner_text()
         assert page.locator(".line.against").count() == 1
-        assert page.locator("tr[data-step='1'] td").nth(3).inner_text() == "8.21 %"
+        assert page.locator("tr[data-step='1'] td").nth(3).inner_text() == "8.21\u00a0%"
         assert first.target == 6
 
 
@@ -385,10 +391,10 @@ def test_try_it_yourself(opened: Opens, tmp_path: Path):
         says.get_by_text("n3").wait_for()
         assert page.evaluate("asked") == [{"item": 0, "target": 6, "keep": [1, 2, 5]}]
         assert (
-            "✓ sufficient From 3 of 6 context tokens the model predicts “n3” (50.0 %)"
+            "✓ sufficient From 3 of 6 context tokens the model predicts “n3” (50.0\u00a0%)"
             in says.inner_text()
         )
-        assert "The target “ruled” has 25.0 % and rank 2." in says.inner_text()
+        assert "The target “ruled” has 25.0\u00a0% and rank 2." in says.inner_text()
         toggle(page, 0)  # four tokens: a late answer, which the next one overtakes
         page.wait_for_timeout(200)
         assert page.evaluate("asked.length") == 2

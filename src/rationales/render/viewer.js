@@ -20,7 +20,7 @@ function el(kind, attributes = {}, ...children) {
   node.classList.add(...classes);
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") node.addEventListener(name, value);
-    else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value);
+    else if (value != null && value !== false) node.setAttribute(name, value);
   }
   node.append(...children.filter((child) => child !== null));
   return node;
@@ -92,8 +92,7 @@ function nearest(all, from, down) {
 
 const LONGEST = 60; // characters of a token that are shown
 const SIGNS = { "\n": "⏎", "\r": "␍", "\t": "⇥" };
-// Control characters, halves of characters, private ones, and format characters (which turn the direction of text)
-// except the two joiners that scripts and emoji need.
+// Control, half, private and format characters (which turn the direction of text); two joiners are needed by scripts.
 const UNSEEN = /[\p{Cc}\p{Cs}\p{Co}\p{Zl}\p{Zp}]|(?![\u200c\u200d])\p{Cf}/gu;
 
 /** The text on one line, with signs for what cannot be seen. */
@@ -137,8 +136,8 @@ const counted = (number, what) => `${grouped(number)} ${what}${number === 1 ? ""
 const probability = (logprob) => (logprob === null ? 0 : Math.exp(logprob));
 
 function percent(p) {
-  if (p > 0 && p < 1e-5) return "< 0.001 %";
-  return `${p < 0.0995 ? Number((100 * p).toPrecision(3)) : (100 * p).toFixed(1)} %`;
+  if (p > 0 && p < 1e-5) return "<\u00a00.001\u00a0%";
+  return `${p < 0.0995 ? Number((100 * p).toPrecision(3)) : (100 * p).toFixed(1)}\u00a0%`;
 }
 
 // ---- rationales
@@ -151,7 +150,7 @@ function additions(rationale, step = null) {
   return [...units, ...rationale.indices.filter((i) => !units.some((unit) => unit.includes(i))).map((i) => [i])];
 }
 
-/** How tokens are marked for a rationale: index → {kept, order}. Others of a kept word or sentence are not kept. */
+/** How tokens are marked: index → {kept, order}; not kept: others of a word or sentence of which one is. */
 function marksOf(reading, rationale, step, unit) {
   const marks = new Map();
   const numbered = new Set();
@@ -201,7 +200,7 @@ function sameTokens({ tokens: one }, { tokens: other }) {
   return one.length === other.length && one.every((token, i) => token.text === other[i].text);
 }
 
-/** The plain words about a rationale: a list of paragraphs, each a list of strings and elements. */
+/** The plain words about a rationale: three paragraphs, each a list of strings and elements. */
 function inWords({ tokens, explanation, options, context }, rationale) {
   const { indices, sufficient, minimal, optimal, predicted, evaluations, full_context: full } = rationale;
   const target = quote(rationale.target_text ?? tokens[rationale.target].text);
@@ -241,7 +240,7 @@ function inWords({ tokens, explanation, options, context }, rationale) {
 }
 
 function verdict(sufficient) {
-  return el(sufficient ? "span.verdict.yes" : "span.verdict.no", sufficient ? "✓ sufficient" : "✗ not sufficient");
+  return sufficient ? el("span.verdict.yes", "✓ sufficient") : el("span.verdict.no", "✗ not sufficient");
 }
 
 /** Short marks of the verdict, for eyes that skim. */
@@ -268,14 +267,14 @@ function writeText(container, tokens, spans) {
   }
 }
 
-/** One text with its marks: `choose(token, event)` and `preview(token)` are called for those of its targets. */
+/** One text with its marks: `choose(token, event)` and `preview(token)` are called for its targets. */
 function textPane(choose, preview) {
   const node = el("div.running");
   const spans = [];
   const marked = new Set();
   const hovered = new Set();
   const keys = roving(node, "[role=button]", (span, event) => choose(Number(span.dataset.i), event));
-  const at = (event) => Number(event.target.closest("[role=button], .more")?.dataset.i ?? -1);
+  const at = ({ target }) => Number(target.closest("[role=button], .more")?.dataset.i ?? -1);
   let written = null;
   node.addEventListener("click", (event) => at(event) >= 0 && choose(at(event), event));
   node.addEventListener("mouseover", (event) => preview(at(event)));
@@ -391,7 +390,7 @@ function curve({ steps, target_id, full_context: full }, now, contrast) {
   return svg;
 }
 
-/** How a rationale grew: slider, curve, table of steps, candidates. `choose(step)` is called for a step. */
+/** How a rationale grew: slider, curve, table, candidates. `choose(step)` is called for a step. */
 function stepsPane(choose) {
   const slider = el("input", { type: "range", min: 1, "aria-label": "Step", input: () => pick(Number(slider.value)) });
   const where = el("output");
@@ -469,7 +468,9 @@ function matrix(reading, { target, pin, step, unit }, chosen, choose) {
   const context = reading.context(unit, Math.max(0, ...rows.map((row) => row.targets.at(-1))));
   const isKept = ([i]) => rows.some((row) => row.orders.has(reading.groupOf(unit, i)));
   const used = context.length <= MOST ? context : context.filter(isKept);
-  const columns = used.slice(0, MOST);
+  const near = used.filter(([i]) => i < target).length - 0.3 * MOST; // so that the selected row's are in sight
+  const from = Math.round(Math.max(0, Math.min(near, used.length - MOST)));
+  const columns = used.slice(from, from + MOST);
   const note = rows.length === all.length && columns.length === context.length ? ""
     : `The matrix shows at most ${MOST} × ${MOST}: ${rows.length} of ${counted(all.length, "row")} and ${
       columns.length} of ${counted(context.length, "column")}, those with a filled cell.`;
@@ -517,14 +518,15 @@ function matrix(reading, { target, pin, step, unit }, chosen, choose) {
   svg.addEventListener("click", (event) => press(event.target.closest(".row")));
   roving(svg, ".row", press).setEntry(svg.querySelector(".own") ?? svg.querySelector(".row"));
   const node = el("div.matrix-box.scroll", { tabindex: "0", role: "region", "aria-label": "Matrix" }, svg);
-  return { node, note, svg, gold: Boolean(gold.sure || gold.possible) };
+  const reveal = () => node.scrollTo(0, (own - start) * size - 200);
+  return { node, note, svg, reveal, gold: Boolean(gold.sure || gold.possible) };
 }
 
 // ---- trial
 
 const PAUSE = 120; // milliseconds without a change before the model is asked
 
-/** "Try it yourself": parts of the context switched on and off, and what the model predicts from what is left. */
+/** "Try it yourself": what the model predicts if parts of the context are switched off. */
 function trialPane(host, changed, searched) {
   let reading, rationale, place, key, written, groups, answer; // what it is about, and the newest answer
   let [keep, asked, timer] = [new Set(), 0, 0];
@@ -666,10 +668,7 @@ function trialPane(host, changed, searched) {
 
 function save(name, type, text) {
   const address = URL.createObjectURL(new Blob([text], { type }));
-  const link = el("a", { href: address, download: name });
-  document.body.append(link);
-  link.click();
-  link.remove();
+  el("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 
@@ -754,7 +753,7 @@ function view(root, data, host = null) {
     if (event.key === "Escape") change(state.pin === null ? { target: null } : { pin: null });
   });
 
-  /** A text, or the matrix, with the panel about what is selected in it. */
+  /** A text or its matrix, with the panel about what is selected. */
   function pane() {
     const text = textPane(select, preview);
     const heading = el("h2");
@@ -893,13 +892,14 @@ function view(root, data, host = null) {
     if (text.node.hidden) {
       const made = matrix(reading, state, rationale, (target) => change({ target }));
       text.node.after(el("div.matrix-place", made.node, el("p.hint", made.note)));
+      made.reveal();
       if (focused) main.querySelector(".row.own")?.focus();
       drawn ??= made;
     }
     describe(each, reading, rationale);
   }
 
-  /** The panel about a rationale: the selected one, or the one under the pointer while none is selected. */
+  /** The panel about the selected rationale, or, while none is selected, the one under the pointer. */
   function describe({ words, others, pinning, steps }, reading, rationale) {
     const selected = rationale && state.target === rationale.target;
     const pinned = rationaleOf(reading, state.pin);
@@ -949,7 +949,7 @@ function view(root, data, host = null) {
     }
   }
 
-  function explainMarks({ tokens }) {
+  function explainMarks({ tokens, rationales }) {
     legend.replaceChildren();
     const add = (name, words, order = null) => legend.append(
       el("span", el("span", { class: `token ${name}`, "data-order": order }, "token"), ` ${words}`));
@@ -969,7 +969,7 @@ function view(root, data, host = null) {
       add("kept kept2", "kept for both");
     }
     if (tokens.some((token) => token.pinned)) add("pinned", "always seen");
-    if (state.target !== null) legend.append("Choose another token to see its rationale.");
+    if (state.target !== null && rationales.length > 1) legend.append("Choose another token to see its rationale.");
   }
 
   function aboutRun({ explanation, options, rationales }) {
@@ -992,14 +992,12 @@ function view(root, data, host = null) {
 
   // ---- downloads
 
-  const fileName = () => (current().item.title.match(/[\p{L}\p{N}]+/gu) ?? ["text"]).join("-").slice(0, 40);
-
   function downloadJson() {
-    save(`${fileName()}.json`, "application/json", `${JSON.stringify(current().explanation, null, 1)}\n`);
+    save("explanation.json", "application/json", `${JSON.stringify(current().explanation, null, 1)}\n`);
   }
 
   function downloadSvg() {
-    save(`${fileName()}.svg`, "image/svg+xml", drawn ? matrixFile(drawn.svg) : textFile(panes[0].text.node));
+    save("explanation.svg", "image/svg+xml", drawn ? matrixFile(drawn.svg) : textFile(panes[0].text.node));
   }
 
   // ---- new data
@@ -1013,11 +1011,9 @@ function view(root, data, host = null) {
   function update(data) {
     readings = data.items.map(read);
     list.replaceChildren(...readings.map((reading, item) => {
-      const { rationales, explanation } = reading;
-      const good = rationales.filter((each) => each.sufficient).length;
       const open = () => change({ item, pin: null, target: sameTokens(reading, current()) ? state.target : opening(reading) });
       return el("li", button(el("bdi", label(reading.item.title, 90)), open, { tabindex: -1 }),
-        el("span.faint", `${explanation.method}, ${good} of ${counted(rationales.length, "target")} sufficient`));
+        el("span.faint", `${reading.explanation.method}, ${counted(reading.rationales.length, "target")}`));
     }));
     if (!acted) recall(); // a target that the address names may have arrived
     if (readings.length > awaited?.items && readings.at(-1).byTarget.has(awaited.target)) {
