@@ -24,7 +24,7 @@ OWN = ("file:", "blob:", "data:", "about:")
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Chromium; without one, tests are skipped, unless CI_REQUIRES_BROWSER is set: then they fail."""
+    """Chromium. Without one, tests are skipped; if CI_REQUIRES_BROWSER is set, they fail."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         missing = "Chromium is not installed (Debian: apt install chromium)"

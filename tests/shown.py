@@ -22,6 +22,9 @@ HOSTILE = (
     " ",
 )
 
+WORDS = """the court held that a law of the state may not take away what people have agreed upon
+unless there is some reason that can be given in public before it does so"""
+
 
 def tokens_of(
     pieces: Sequence[str], pinned: Sequence[int] = (), source: int = 0
@@ -150,10 +153,7 @@ def chat() -> Explanation:
 def long(size: int, every: int = 1) -> Explanation:
     """A text of many tokens, each of which (or each of ``every``) is explained."""
     draw = random.Random(0)
-    words = (
-        "the court held that a law of the state may not take away what people have agreed upon unless "
-        "there is some reason that can be given in public before it does so"
-    ).split()
+    words = WORDS.split()
     pieces = []
     while len(pieces) < size:
         sentence = [f" {draw.choice(words)}" for _ in range(draw.randrange(5, 18))]
@@ -175,7 +175,7 @@ def long(size: int, every: int = 1) -> Explanation:
 
 
 def hostile() -> Explanation:
-    """Token texts that would run, break out or turn the text around, if they were not shown inertly."""
+    """Token texts that would run, break out or turn the text around, if they were not inert."""
     tokens = tokens_of([*HOSTILE, " end"])
     found = [rationale(tokens, i, [i - 1, *range(i - 1)][:6]) for i in range(1, len(tokens))]
     return explanation(tokens, found, model=HOSTILE[0], id=HOSTILE[1])

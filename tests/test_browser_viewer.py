@@ -270,7 +270,7 @@ def test_hostile_texts_are_inert(opened: Opens, tmp_path: Path):
     with opened(hostile(), accept_downloads=True) as page:
         for i in range(1, 10):
             token(page, i).click()
-        shown = page.locator(".main > .running").inner_text()
+        shown = page.locator(".main > .running").first.inner_text()
         assert HOSTILE[0] in shown
         assert "⟨U+202E⟩evil" in shown
         assert "\u202e" not in shown
@@ -303,23 +303,29 @@ def test_a_frame_in_a_notebook(browser: Browser, tmp_path: Path):
 
 
 def test_a_click_in_2000_tokens_repaints_in_time(opened: Opens):
-    """From the click to the next frame; the best of several, because cores are shared."""
+    """Processor time of the main thread for a click: on shared cores, the clock says little."""
     script = """async (targets) => {
-      const times = [];
       for (const i of targets) {
-        const start = performance.now();
         document.querySelector(`.running [data-i="${i}"]`).click();
         await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-        times.push(performance.now() - start);
       }
-      return times;
     }"""
+    targets = [1990, 700, 1500, 30, 1700, 900, 1999, 400]
     with opened(long(2000)) as page:
-        page.evaluate("window.first = document.querySelector('.token')")
-        times = page.evaluate(script, [1990, 700, 1500, 30, 1700, 900, 1999, 400])
-        assert page.evaluate("first.isConnected")
+        tools = page.context.new_cdp_session(page)
+        tools.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+        def seconds() -> float:
+            metrics = tools.send("Performance.getMetrics")["metrics"]
+            return next(each["value"] for each in metrics if each["name"] == "TaskDuration")
+
+        page.evaluate("window.first = document.querySelector('.running .token')")
+        before = seconds()
+        page.evaluate(script, targets)
+        took = (seconds() - before) / len(targets)
+        assert page.evaluate("first.isConnected")  # nothing was written again
         assert indices(page, ".kept") == set(long(2000)[399].indices)
-    assert min(times) < 100, times
+    assert 0 < took < 0.1
 
 
 def test_printing_shows_text_and_marks_only(opened: Opens):
@@ -339,7 +345,7 @@ def test_a_contrast_shows_both_probabilities(opened: Opens):
     with opened(Explanation.from_dict(data)) as page:
         assert "“ruled” is more likely than “rejected”" in page.locator(".words").first.inner_text()
         assert page.locator(".line.against").count() == 1
-        assert page.locator("tr[data-step='1'] td").nth(3).inner_text() == "8.21 %"
+        assert page.locator("tr[data-step='1'] td").nth(3).inner_text() == "8.21\u00a0%"
         assert first.target == 6
 
 
@@ -358,8 +364,9 @@ LIVE = """(data) => {
       asked.push(question);
       const late = question.keep.length === 4 ? 400 : 10; // answers overtake one another
       setTimeout(() => question.keep.length === 6 ? failed(new Error("the queue is full")) : done({
-        target_logprob: Math.log(0.25), prediction_id: 7, prediction_text: ` n${question.keep.length}`,
-        prediction_logprob: Math.log(0.5), rank: 2, sufficient: question.keep.length > 2 }), late);
+        target_logprob: Math.log(0.25), prediction_id: 7,
+        prediction_text: ` n${question.keep.length}`, prediction_logprob: Math.log(0.5), rank: 2,
+        sufficient: question.keep.length > 2 }), late);
     }),
     search: (question) => { searched.push(question); return Promise.resolve(); },
   };
@@ -372,7 +379,7 @@ def live(page: Page, shown: list[Explanation]) -> None:
 
 
 def toggle(page: Page, index: int) -> None:
-    page.locator(f".trial [data-i='{index}']").click()
+    page.locator(f".trial [data-i='{index}']").dispatch_event("click")
 
 
 def test_try_it_yourself(opened: Opens, tmp_path: Path):
@@ -384,10 +391,10 @@ def test_try_it_yourself(opened: Opens, tmp_path: Path):
         says.get_by_text("n3").wait_for()
         assert page.evaluate("asked") == [{"item": 0, "target": 6, "keep": [1, 2, 5]}]
         assert (
-            "✓ sufficient From 3 of 6 context tokens the model predicts “n3” (50.0 %)"
+            "✓ sufficient From 3 of 6 context tokens the model predicts “n3” (50.0\u00a0%)"
             in says.inner_text()
         )
-        assert "The target “ruled” has 25.0 % and rank 2." in says.inner_text()
+        assert "The target “ruled” has 25.0\u00a0% and rank 2." in says.inner_text()
         toggle(page, 0)  # four tokens: a late answer, which the next one overtakes
         page.wait_for_timeout(200)
         assert page.evaluate("asked.length") == 2

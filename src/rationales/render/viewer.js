@@ -2,12 +2,9 @@
 
    Rationales.view(root, data, host = null) → {update(data), item(), selection()}
 
-   `data` is page data: {items: [{title, explanation, units, gold?}, …]}, where `explanation` is schema 2
-   (src/rationales/schema.json). `host` is given by the live page: {score({item, target, keep}), search({item, target,
-   within})}; with it, "Try it yourself" is shown. What is selected is one object, `state`; it is kept in the hash of the
-   address, and `paint` shows it. All texts become text nodes: nothing of the data is ever read as HTML.
-
-   Parts: elements · texts · rationales · text pane · steps · matrix · trial · downloads · the viewer. */
+   `data` is {items: [{title, explanation (schema 2), units, gold?}, …]}. With a `host`, {score({item, target, keep}),
+   search({item, target, within})}, the viewer shows "Try it yourself". What is selected is one object, `state`: `paint`
+   shows it, the hash of the address keeps it. Texts become text nodes: nothing of the data is ever read as HTML. */
 "use strict";
 
 globalThis.Rationales = (() => {
@@ -23,7 +20,7 @@ function el(kind, attributes = {}, ...children) {
   node.classList.add(...classes);
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") node.addEventListener(name, value);
-    else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value);
+    else if (value != null && value !== false) node.setAttribute(name, value);
   }
   node.append(...children.filter((child) => child !== null));
   return node;
@@ -44,16 +41,10 @@ function switchOf(label, choices, choose) {
 
 /** One member of a group is in the tab order; arrow keys move among all, Enter and Space press. */
 function roving(container, selector, press) {
-  const members = () => [...container.querySelectorAll(selector)];
   container.addEventListener("keydown", (event) => {
     const from = event.target.closest(selector);
     if (!from || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "Enter" || event.key === " ") {
-      event.preventDefault();
-      press(from, event);
-      return;
-    }
-    const all = members();
+    const all = [...container.querySelectorAll(selector)];
     const at = all.indexOf(from);
     const along = getComputedStyle(from).direction === "rtl" ? -1 : 1;
     const next = {
@@ -62,7 +53,9 @@ function roving(container, selector, press) {
       ArrowDown: () => nearest(all, from, 1),
       ArrowUp: () => nearest(all, from, -1),
       Home: () => all[0],
-      End: () => all[all.length - 1],
+      End: () => all.at(-1),
+      Enter: () => press(from, event),
+      " ": () => press(from, event),
     }[event.key];
     if (!next) return;
     event.preventDefault();
@@ -99,8 +92,7 @@ function nearest(all, from, down) {
 
 const LONGEST = 60; // characters of a token that are shown
 const SIGNS = { "\n": "⏎", "\r": "␍", "\t": "⇥" };
-// Control characters, halves of characters, private ones, and format characters (which turn the direction of text)
-// except the two joiners that scripts and emoji need.
+// Control, half, private and format characters (which turn the direction of text); two joiners are needed by scripts.
 const UNSEEN = /[\p{Cc}\p{Cs}\p{Co}\p{Zl}\p{Zp}]|(?![\u200c\u200d])\p{Cf}/gu;
 
 /** The text on one line, with signs for what cannot be seen. */
@@ -137,16 +129,15 @@ function joined(tokens, indices) {
   return text;
 }
 
-function counted(number, what) {
-  return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
-}
+const grouped = (number) => number.toLocaleString("en");
+const counted = (number, what) => `${grouped(number)} ${what}${number === 1 ? "" : "s"}`;
 
 /** null stands for the log-probability −∞. */
 const probability = (logprob) => (logprob === null ? 0 : Math.exp(logprob));
 
 function percent(p) {
-  if (p > 0 && p < 1e-5) return "< 0.001 %";
-  return `${p < 0.0995 ? Number((100 * p).toPrecision(3)) : (100 * p).toFixed(1)} %`;
+  if (p > 0 && p < 1e-5) return "<\u00a00.001\u00a0%";
+  return `${p < 0.0995 ? Number((100 * p).toPrecision(3)) : (100 * p).toFixed(1)}\u00a0%`;
 }
 
 // ---- rationales
@@ -156,11 +147,10 @@ function additions(rationale, step = null) {
   if (step !== null && step < (rationale.steps ?? []).length)
     return rationale.steps.slice(0, step).filter((s) => s.index !== null).map((s) => s.unit ?? [s.index]);
   const units = rationale.units ?? [];
-  const grouped = new Set(units.flat());
-  return [...units, ...rationale.indices.filter((i) => !grouped.has(i)).map((i) => [i])];
+  return [...units, ...rationale.indices.filter((i) => !units.some((unit) => unit.includes(i))).map((i) => [i])];
 }
 
-/** How tokens are marked for a rationale: index → {kept, order}. Others of a kept word or sentence are not kept. */
+/** How tokens are marked: index → {kept, order}; not kept: others of a word or sentence of which one is. */
 function marksOf(reading, rationale, step, unit) {
   const marks = new Map();
   const numbered = new Set();
@@ -207,16 +197,16 @@ function read(item) {
 }
 
 function sameTokens({ tokens: one }, { tokens: other }) {
-  return one.length === other.length && one.every((token, i) => token.text === other[i].text && token.id === other[i].id);
+  return one.length === other.length && one.every((token, i) => token.text === other[i].text);
 }
 
-/** The plain words about a rationale: a list of paragraphs, each a list of strings and elements. */
+/** The plain words about a rationale: three paragraphs, each a list of strings and elements. */
 function inWords({ tokens, explanation, options, context }, rationale) {
   const { indices, sufficient, minimal, optimal, predicted, evaluations, full_context: full } = rationale;
   const target = quote(rationale.target_text ?? tokens[rationale.target].text);
   const all = context("token", rationale.target).length;
   const lead = ["Given ", ...(indices.length ? ["only ", quote(joined(tokens, indices))] : ["nothing"]),
-    ` (${indices.length.toLocaleString("en")} of ${counted(all, "context token")}), `, target];
+    ` (${grouped(indices.length)} of ${counted(all, "context token")}), `, target];
   if (options.instead_of !== undefined)
     lead.push(` is ${sufficient ? "" : "not "}more likely than `, quote(options.instead_of));
   else if ((options.criterion ?? "argmax") !== "argmax")
@@ -228,8 +218,9 @@ function inWords({ tokens, explanation, options, context }, rationale) {
     lead.push("; the model predicts ", quote(last.prediction_text));
   lead.push(".");
   if (!sufficient)
-    lead.push({ "max-size": " The search stopped at its maximum size.", budget: " The search stopped at its limit of evaluations." }[
-      rationale.stopped] ?? " The search added all that it could.");
+    lead.push({
+      "max-size": " The search stopped at its maximum size.", budget: " The search stopped at its limit of evaluations.",
+    }[rationale.stopped] ?? " The search added all it could.");
 
   const more = [];
   if (optimal) more.push("No smaller subset is sufficient. ");
@@ -248,55 +239,46 @@ function inWords({ tokens, explanation, options, context }, rationale) {
   return [lead, more, [`${counted(evaluations, "subset")} scored by ${explanation.evaluation} evaluation${how}.`]];
 }
 
-/** Short marks of the verdict, for eyes that skim. */
 function verdict(sufficient) {
-  return el(sufficient ? "span.verdict.yes" : "span.verdict.no", sufficient ? "✓ sufficient" : "✗ not sufficient");
+  return sufficient ? el("span.verdict.yes", "✓ sufficient") : el("span.verdict.no", "✗ not sufficient");
 }
 
+/** Short marks of the verdict, for eyes that skim. */
 function verdicts({ sufficient, optimal, minimal, predicted, stopped }) {
-  const more = [optimal ? "optimal" : minimal && "minimal", predicted === false && "not predicted", stopped && `stopped: ${stopped}`];
+  const more = [optimal ? "optimal" : minimal && "minimal", predicted === false && "not predicted",
+    stopped && `stopped: ${stopped}`];
   return el("p.verdicts", verdict(sufficient), ...more.filter(Boolean).map((text) => el("span.verdict", text)));
 }
 
 // ---- text pane
 
-/** The spans of these tokens, in running text; those that `press` accepts can be pressed. */
+/** Write these tokens as running text, and put the span of each into `spans`. */
 function writeText(container, tokens, spans) {
   for (const token of tokens) {
-    const parts = /^( *)([^]*?)(\n*)$/.exec(token.text);
-    let [, before, core, breaks] = parts;
+    let [, before, core, breaks] = /^( *)([^]*?)(\n*)$/.exec(token.text);
     if (!core && !breaks) [before, core] = ["", "␣".repeat(before.length)]; // a token of spaces only
-    const shown = cut(visible(core + breaks)) || "·";
-    const span = el("span.token", { "data-i": token.index }, shown);
-    if (!token.text.trim()) span.classList.add("blank");
-    if (token.pinned) span.classList.add("pinned");
-    if (shown.length < visible(core + breaks).length) span.title = visible(token.text);
+    const whole = visible(core + breaks) || "·";
+    const span = el("span.token", { "data-i": token.index }, cut(whole));
+    span.classList.toggle("blank", !token.text.trim());
+    span.classList.toggle("pinned", Boolean(token.pinned));
+    if (cut(whole) !== whole) span.title = whole;
     spans[token.index] = span;
     container.append(before, span, breaks);
   }
 }
 
-const MARKS = ["kept", "part", "kept2", "part2", "target", "target2", "seen", "seen-target"];
-
-/** One text with its marks: `choose(target, event)` and `preview(target | null)` are called for its targets. */
+/** One text with its marks: `choose(token, event)` and `preview(token)` are called for its targets. */
 function textPane(choose, preview) {
   const node = el("div.running");
   const spans = [];
   const marked = new Set();
   const hovered = new Set();
   const keys = roving(node, "[role=button]", (span, event) => choose(Number(span.dataset.i), event));
-  const pressable = (event) => event.target.closest("[role=button], .more");
+  const at = ({ target }) => Number(target.closest("[role=button], .more")?.dataset.i ?? -1);
   let written = null;
-
-  node.addEventListener("click", (event) => {
-    const span = pressable(event);
-    if (span) choose(Number(span.dataset.i), event);
-  });
-  node.addEventListener("mouseover", (event) => {
-    const span = pressable(event);
-    preview(span ? Number(span.dataset.i) : null);
-  });
-  node.addEventListener("mouseleave", () => preview(null));
+  node.addEventListener("click", (event) => at(event) >= 0 && choose(at(event), event));
+  node.addEventListener("mouseover", (event) => preview(at(event)));
+  node.addEventListener("mouseleave", () => preview(-1));
 
   /** Write the text, unless it is there already, and make its targets pressable. */
   function write(reading) {
@@ -328,7 +310,7 @@ function textPane(choose, preview) {
 
   function clear() {
     for (const span of marked) {
-      span.classList.remove(...MARKS);
+      span.classList.remove("kept", "part", "target", "kept2", "part2", "target2");
       delete span.dataset.order;
       delete span.dataset.order2;
       if (span.hasAttribute("role")) span.setAttribute("aria-pressed", "false");
@@ -374,104 +356,84 @@ function textPane(choose, preview) {
 const TOPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1];
 
 /** The target's probability after each step, as a curve; a dashed line is that given the full context. */
-function curve(rationale, step, contrast) {
-  const steps = rationale.steps;
+function curve({ steps, target_id, full_context: full }, now, contrast) {
   const [width, height, left, right, top, bottom] = [340, 150, 44, 12, 16, 22];
   const values = steps.map((each) => probability(each.target_logprob));
   const against = contrast === undefined ? [] : steps.map((each) => probability(each.contrast_logprob ?? null));
-  const full = rationale.full_context ? probability(rationale.full_context.target_logprob) : null;
-  const most = Math.max(...values, ...against, full ?? 0);
+  const whole = full && probability(full.target_logprob);
+  const most = Math.max(...values, ...against, whole ?? 0);
   const high = TOPS.find((each) => each >= most) ?? 1;
   const x = (k) => left + (steps.length < 2 ? 0.5 : k / (steps.length - 1)) * (width - left - right);
   const y = (p) => height - bottom - (p / high) * (height - bottom - top);
-  const line = (list) => list.map((p, k) => `${k ? "L" : "M"}${x(k).toFixed(1)} ${y(p).toFixed(1)}`).join("");
-  const text = (at, up, anchor, name, words) =>
-    el("svg:text", { x: at, y: up, "text-anchor": anchor, class: name }, words);
-  const svg = el("svg:svg.curve", { viewBox: `0 0 ${width} ${height}`, role: "img",
+  const svg = el("svg:svg.curve", {
+    viewBox: `0 0 ${width} ${height}`, role: "img",
     "aria-label": `Probability of the target after each step: ${values.map(percent).join(", ")}`,
   });
-  for (const part of [0, 0.5, 1]) {
-    svg.append(el("svg:path.grid", { d: `M${left} ${y(part * high)}H${width - right}` }));
-    svg.append(text(left - 6, y(part * high) + 4, "end", "axis", percent(part * high).replace(".0", "")));
+  const text = (x, y, anchor, words) => svg.append(el("svg:text.axis", { x, y, "text-anchor": anchor }, words));
+  const across = (kind, p) => svg.append(el(`svg:path.${kind}`, { d: `M${left} ${y(p)}H${width - right}` }));
+  const line = (kind, list) => svg.append(el(`svg:path.${kind}`, { d: `M${list.map((p, k) => `${x(k)} ${y(p)}`).join("L")}` }));
+  for (const p of [0, high / 2, high]) {
+    across("grid", p);
+    text(left - 6, y(p) + 4, "end", percent(p).replace(".0", ""));
   }
-  if (full !== null) {
-    svg.append(el("svg:path.full", { d: `M${left} ${y(full)}H${width - right}` }));
-    svg.append(text(left + 4, y(full) - 4, "start", "axis", "full context"));
+  if (full) {
+    across("full", whole);
+    text(left + 4, y(whole) - 4, "start", "full context");
   }
-  if (against.length) svg.append(el("svg:path.line.against", { d: line(against) }));
-  svg.append(el("svg:path.line", { d: line(values) }));
-  const marked = Math.min(step ?? steps.length, steps.length) - 1;
-  const every = Math.ceil(steps.length / 10);
+  if (against.length) line("line.against", against);
+  line("line", values);
   values.forEach((p, k) => {
-    const hit = steps[k].prediction_id === rationale.target_id;
-    const name = `dot${hit ? " hit" : ""}${k === marked ? " now" : ""}`;
-    svg.append(el("svg:circle", { class: name, cx: x(k), cy: y(p), r: k === marked ? 5.5 : 3.5 }));
-    if (k % every === 0 || k === steps.length - 1)
-      svg.append(text(x(k), height - 6, "middle", "axis", String(k + 1)));
+    const hit = steps[k].prediction_id === target_id ? ".hit" : ""; // filled: the model predicts the target
+    svg.append(el(`svg:circle.dot${hit}`, { cx: x(k), cy: y(p), r: k + 1 === now ? 5.5 : 3.5 }));
+    if (k % Math.ceil(steps.length / 10) === 0) text(x(k), height - 6, "middle", String(k + 1));
   });
   return svg;
 }
 
-/** How a rationale grew: slider, curve, table of steps, candidates. `choose(step)` is called for a step. */
+/** How a rationale grew: slider, curve, table, candidates. `choose(step)` is called for a step. */
 function stepsPane(choose) {
-  const slider = el("input", {
-    type: "range", min: 1, "aria-label": "Step",
-    input: () => choose(Number(slider.value) < Number(slider.max) ? Number(slider.value) : null),
-  });
+  const slider = el("input", { type: "range", min: 1, "aria-label": "Step", input: () => pick(Number(slider.value)) });
   const where = el("output");
-  const figure = el("div");
-  const body = el("tbody");
-  const heads = el("tr");
-  const table = el("table", el("thead", heads), body);
-  body.addEventListener("click", (event) => {
-    const row = event.target.closest("tr");
-    if (row) slider.value = row.dataset.step, slider.dispatchEvent(new Event("input"));
-  });
-  const tried = el("div.candidates");
   const replay = el("div.replay", slider, where);
-  const node = el("section.steps", { "aria-label": "Steps" },
-    el("h3", "Step by step"), replay, figure,
-    el("div.scroll", { tabindex: "0", role: "region", "aria-label": "Table of steps" }, table), tried);
+  const figure = el("div");
+  const [heads, body] = [el("tr"), el("tbody")];
+  body.addEventListener("click", (event) => pick(Number(event.target.closest("tr").dataset.step)));
+  const tried = el("div.candidates");
+  const node = el("section.steps", { "aria-label": "Steps" }, el("h3", "Step by step"), replay, figure,
+    el("div.scroll", { tabindex: "0", role: "region", "aria-label": "Table of steps" },
+      el("table", el("thead", heads), body)), tried);
+  const pick = (step) => choose(step < Number(slider.max) ? step : null);
 
   function paint(reading, rationale, step) {
     const steps = rationale?.steps ?? [];
     node.hidden = !steps.length;
     if (node.hidden) return;
-    const now = Math.min(step ?? steps.length, steps.length);
-    const name = (added) => added.index === null ? "(pinned only)"
-      : label(reading.text(added.unit ?? [added.index]), 40);
+    const now = step ?? steps.length;
     const contrast = reading.options.instead_of;
+    const name = ({ index, unit }) => (index === null ? "(pinned only)" : label(reading.text(unit ?? [index]), 40));
+    const share = (logprob) => percent(probability(logprob ?? null));
+    const { candidates = [], index, target_logprob } = steps[now - 1];
     replay.hidden = steps.length < 2;
     slider.max = steps.length;
     slider.value = now;
-    slider.setAttribute("aria-valuetext", `step ${now} of ${steps.length}: ${name(steps[now - 1])}, `
-      + percent(probability(steps[now - 1].target_logprob)));
+    slider.setAttribute("aria-valuetext", `step ${now} of ${steps.length}: ${name(steps[now - 1])}, ${share(target_logprob)}`);
     where.textContent = `${now} / ${steps.length}`;
-    figure.replaceChildren(curve(rationale, step, contrast));
-    const titles = ["", "added", "target", ...(contrast === undefined ? [] : ["instead"]), "model predicts"];
-    heads.replaceChildren(...titles.map((title) => title ? el("th", { scope: "col" }, title) : el("td")));
+    figure.replaceChildren(curve(rationale, now, contrast));
+    const titles = ["step", "added", "target", ...(contrast === undefined ? [] : ["instead"]), "model predicts"];
+    heads.replaceChildren(...titles.map((title) => el("th", { scope: "col" }, title)));
     body.replaceChildren(...steps.map((each, k) => el("tr",
       { "data-step": k + 1, class: k + 1 === now ? "now" : k + 1 > now ? "later" : null },
-      el("td.number", String(k + 1)),
-      el("td", el("bdi", name(each))),
-      el("td.number", percent(probability(each.target_logprob))),
-      contrast === undefined ? null
-        : el("td.number", percent(probability(each.contrast_logprob ?? null))),
-      el("td", el("bdi", each.prediction_text === undefined || each.prediction_text === null
-        ? `id ${each.prediction_id}` : label(each.prediction_text, 24)),
+      el("td.number", String(k + 1)), el("td", el("bdi", name(each))), el("td.number", share(each.target_logprob)),
+      contrast === undefined ? null : el("td.number", share(each.contrast_logprob)),
+      el("td", el("bdi", each.prediction_text == null ? `id ${each.prediction_id}` : label(each.prediction_text, 24)),
         each.prediction_id === rationale.target_id ? " ✓" : ""))));
-    const candidates = steps[now - 1].candidates ?? [];
     const most = Math.max(...candidates.map((each) => probability(each.target_logprob)), 1e-9);
-    tried.replaceChildren();
-    if (!candidates.length) return;
-    tried.append(el("h4", `Candidates of step ${now}`));
-    tried.append(el("ul", ...candidates.map((each) => {
-      const bar = el("span.bar");
+    tried.hidden = !candidates.length;
+    tried.replaceChildren(el("h4", `Candidates of step ${now}`), el("ul", ...candidates.map((each) => {
+      const [bar, added] = [el("span.bar"), each.index === index];
       bar.style.width = `${(100 * probability(each.target_logprob)) / most}%`;
-      const added = each.index === steps[now - 1].index;
-      return el("li", { class: added ? "added" : null },
-        el("bdi", name(each)), el("span.track", bar),
-        el("span.number", percent(probability(each.target_logprob)), added ? " ✓" : ""));
+      return el(added ? "li.added" : "li", el("bdi", name(each)), el("span.track", bar),
+        el("span.number", share(each.target_logprob), added ? " ✓" : ""));
     })));
   }
   return { node, paint };
@@ -483,102 +445,88 @@ const MOST = 200;
 
 /** Targets × context: a filled cell for each kept token, with the order in it. `choose(target)` selects a row. */
 function matrix(reading, { target, pin, step, unit }, chosen, choose) {
-  const { tokens, rationales, item } = reading;
-  const grouped = new Map(); // rows: the targets of one word or sentence are one row
-  for (const rationale of rationales) {
+  const { tokens, item: { gold = {} } } = reading;
+  const found = new Map(); // the targets of one word or sentence are one row
+  for (const rationale of reading.rationales) {
     const group = reading.groupOf(unit, rationale.target);
-    grouped.set(group, [...(grouped.get(group) ?? []), rationale]);
+    if (!found.has(group)) found.set(group, { targets: [], indices: new Set(), orders: new Map() });
+    const { targets, indices, orders } = found.get(group);
+    const own = rationale.target === target;
+    targets.push(rationale.target);
+    additions(own ? chosen : rationale, own ? step : null).forEach((added, place) => {
+      for (const i of added) {
+        const column = reading.groupOf(unit, i);
+        indices.add(i);
+        if (!orders.has(column)) orders.set(column, place + 1);
+      }
+    });
   }
-  const allRows = [...grouped].map(([group, list]) => ({ group, list }));
-  const at = Math.max(0, allRows.findIndex((row) => row.list.some((each) => each.target === target)));
-  const start = Math.max(0, Math.min(at - MOST / 2, allRows.length - MOST));
-  const rows = allRows.slice(start, start + MOST);
-  for (const row of rows) {
-    row.orders = new Map();
-    for (const each of row.list) {
-      const shown = each.target === target ? chosen : each;
-      additions(shown, each.target === target ? step : null).forEach((added, place) => {
-        for (const i of added) {
-          const group = reading.groupOf(unit, i);
-          row.orders.set(group, Math.min(place + 1, row.orders.get(group) ?? Infinity));
-        }
-      });
-    }
-  }
-  const end = Math.max(0, ...rows.map((row) => row.list[row.list.length - 1].target));
-  const every = reading.context(unit, end).map((indices) => ({ group: reading.groupOf(unit, indices[0]), indices }));
-  const used = every.length <= MOST ? every : every.filter(({ group }) => rows.some((row) => row.orders.has(group)));
-  const columns = used.slice(0, MOST);
-  const notes = [];
-  if (rows.length < allRows.length) notes.push(`${rows.length} of ${counted(allRows.length, "target")} are shown`);
-  if (columns.length < every.length)
-    notes.push(`of ${counted(every.length, `context ${unit}`)}, the ${columns.length} that were kept are shown`
-      + (used.length > MOST ? ` (the first ${MOST} of ${used.length})` : ""));
-  const note = notes.length ? `The matrix shows at most ${MOST} × ${MOST}: ${notes.join("; ")}.` : "";
+  const all = [...found.values()];
+  const own = all.findIndex((row) => row.targets.includes(target));
+  const start = Math.max(0, Math.min(own - MOST / 2, all.length - MOST));
+  const rows = all.slice(start, start + MOST);
+  const context = reading.context(unit, Math.max(0, ...rows.map((row) => row.targets.at(-1))));
+  const isKept = ([i]) => rows.some((row) => row.orders.has(reading.groupOf(unit, i)));
+  const used = context.length <= MOST ? context : context.filter(isKept);
+  const near = used.filter(([i]) => i < target).length - 0.3 * MOST; // so that the selected row's are in sight
+  const from = Math.round(Math.max(0, Math.min(near, used.length - MOST)));
+  const columns = used.slice(from, from + MOST);
+  const note = rows.length === all.length && columns.length === context.length ? ""
+    : `The matrix shows at most ${MOST} × ${MOST}: ${rows.length} of ${counted(all.length, "row")} and ${
+      columns.length} of ${counted(context.length, "column")}, those with a filled cell.`;
 
   const size = columns.length <= 40 ? 24 : columns.length <= 80 ? 18 : 12;
   const font = Math.min(13, size - 2);
-  const rowNames = rows.map((row) => label(reading.text(unit === "token"
-    ? row.list.map((each) => each.target) : row.group), 18));
-  const columnNames = columns.map(({ indices }) => label(reading.text(indices), 18));
-  const long = (names) => Math.max(4, ...names.map((name) => [...name].length));
-  const left = long(rowNames) * font * 0.62 + 16;
-  const top = long(columnNames) * font * 0.56 + 14;
-  const gap = (k) => (k && tokens[columns[k].indices[0]].side !== tokens[columns[k - 1].indices[0]].side ? size : 0);
-  let at2 = left;
-  const x = columns.map((_, k) => (at2 += (k ? size : 0) + gap(k)));
-  const width = (x[x.length - 1] ?? left) + size + top * 0.7 + 8;
-  const height = top + rows.length * size + 8;
-  const svg = el("svg:svg.matrix", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group",
-    "aria-label": "Matrix: a row for each target, a column for each part of the context",
+  const rowNames = rows.map(({ targets }) => label(reading.text(targets), 18));
+  const columnNames = columns.map((indices) => label(reading.text(indices), 18));
+  const longest = (names) => Math.max(4, ...names.map((name) => name.length));
+  const [left, top] = [longest(rowNames) * font * 0.62 + 16, longest(columnNames) * font * 0.56 + 14];
+  let right = left;
+  const xs = columns.map(([i], k) => {
+    if (k && tokens[i].side !== tokens[columns[k - 1][0]].side) right += size; // a gap between source and target
+    return (right += size) - size;
   });
-  columnNames.forEach((name, k) => svg.append(el("svg:text.name", { "font-size": font, transform: `translate(${x[k] + size * 0.65} ${top - 6}) rotate(-55)`,
-  }, name)));
-  const linked = (kind) => new Set((item.gold?.[kind] ?? []).map(([s, t]) => `${s} ${t}`));
-  const [sure, possible] = [linked("sure"), linked("possible")];
-  rows.forEach((row, r) => {
+  const [width, height] = [right + top * 0.7 + 8, top + rows.length * size + 8];
+  const svg = el("svg:svg.matrix", {
+    width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Targets and their context",
+  });
+  const write = (parent, kind, words, more) => parent.append(el(`svg:text.${kind}`, { "font-size": font, ...more }, words));
+  columnNames.forEach((name, k) =>
+    write(svg, "name", name, { transform: `translate(${xs[k] + size * 0.65} ${top - 6}) rotate(-55)` }));
+  rows.forEach(({ targets, indices, orders }, r) => {
     const y = top + r * size;
-    const own = row.list.some((each) => each.target === target);
-    const second = row.list.some((each) => each.target === pin) && !own;
-    const kept = joined(tokens, row.list.flatMap((each) => each.indices));
-    const line = el("svg:g", {
-      class: `row${own ? " own" : ""}${second ? " second" : ""}`, role: "button", tabindex: own ? 0 : -1,
-      "aria-pressed": own || second, "data-target": row.list[0].target,
-      "aria-label": `${rowNames[r]}: keeps ${kept ? label(kept, 200) : "nothing"}`,
+    const kind = targets.includes(target) ? ".own" : targets.includes(pin) ? ".second" : "";
+    const line = el(`svg:g.row${kind}`, {
+      role: "button", tabindex: -1, "aria-pressed": Boolean(kind), "data-target": targets[0],
+      "aria-label": `${rowNames[r]}: keeps ${indices.size ? label(joined(tokens, indices), 200) : "nothing"}`,
     });
-    line.append(el("svg:rect.back", { x: 0, y, width: width - top * 0.7, height: size }));
-    line.append(el("svg:text.name", { "font-size": font, "text-anchor": "end", x: left - 8, y: y + size / 2 + font * 0.35,
-    }, rowNames[r]));
-    const last = row.list[row.list.length - 1].target;
-    columns.forEach(({ group, indices }, k) => {
-      const order = row.orders.get(group);
-      const box = { x: x[k] + 1, y: y + 1, width: size - 2, height: size - 2, rx: 2 };
-      if (indices[0] < last) line.append(el("svg:rect", { class: order ? "cell on" : "cell", ...box }));
+    const box = (k) => `M${xs[k] + 1} ${y + 1}h${size - 2}v${size - 2}h${2 - size}z`;
+    const before = columns.filter(([i]) => i < targets.at(-1)).map((_, k) => box(k)).join("");
+    line.append(el("svg:rect.back", { y, width: right, height: size }), el("svg:path.cell", { d: before }));
+    write(line, "name", rowNames[r], { "text-anchor": "end", x: left - 8, y: y + size / 2 + font * 0.35 });
+    columns.forEach((column, k) => {
+      const order = orders.get(reading.groupOf(unit, column[0]));
+      if (order) line.append(el("svg:path.cell.on", { d: box(k) }));
       if (order && size >= 18)
-        line.append(el("svg:text.order", { "font-size": 11, "text-anchor": "middle", x: x[k] + size / 2, y: y + size / 2 + 4,
-        }, String(order)));
-      const pairs = indices.flatMap((s) => row.list.map((each) => `${s} ${each.target}`));
-      const link = pairs.some((pair) => sure.has(pair)) ? "sure" : pairs.some((pair) => possible.has(pair)) ? "possible" : "";
-      if (link) line.append(el("svg:rect", { class: `gold ${link}`, ...box }));
+        write(line, "order", String(order), { "text-anchor": "middle", x: xs[k] + size / 2, y: y + size / 2 + 4, "font-size": 11 });
+      const link = ["sure", "possible"].find((each) => gold[each]?.some(([s, t]) => column.includes(s) && targets.includes(t)));
+      if (link) line.append(el(`svg:path.gold.${link}`, { d: box(k) }));
     });
     svg.append(line);
   });
+  const press = (line) => line && choose(Number(line.dataset.target));
+  svg.addEventListener("click", (event) => press(event.target.closest(".row")));
+  roving(svg, ".row", press).setEntry(svg.querySelector(".own") ?? svg.querySelector(".row"));
   const node = el("div.matrix-box.scroll", { tabindex: "0", role: "region", "aria-label": "Matrix" }, svg);
-  const press = (line) => choose(Number(line.dataset.target));
-  svg.addEventListener("click", (event) => {
-    const line = event.target.closest(".row");
-    if (line) press(line);
-  });
-  const keys = roving(svg, ".row", press);
-  keys.setEntry(svg.querySelector(".row.own") ?? svg.querySelector(".row"));
-  return { node, note, svg, gold: sure.size + possible.size > 0 };
+  const reveal = () => node.scrollTo(0, (own - start) * size - 200);
+  return { node, note, svg, reveal, gold: Boolean(gold.sure || gold.possible) };
 }
 
 // ---- trial
 
 const PAUSE = 120; // milliseconds without a change before the model is asked
 
-/** "Try it yourself": parts of the context switched on and off, and what the model predicts from what is left. */
+/** "Try it yourself": what the model predicts if parts of the context are switched off. */
 function trialPane(host, changed, searched) {
   let reading, rationale, place, key, written, groups, answer; // what it is about, and the newest answer
   let [keep, asked, timer] = [new Set(), 0, 0];
@@ -661,11 +609,11 @@ function trialPane(host, changed, searched) {
 
   function report({ sufficient, prediction_id, prediction_text, prediction_logprob, target_logprob, rank }) {
     return [
-      verdict(sufficient), ` From ${keep.size.toLocaleString("en")} of ${counted(all().length, "context token")} `,
+      verdict(sufficient), ` From ${grouped(keep.size)} of ${counted(all().length, "context token")} `,
       "the model predicts ", prediction_text == null ? `token ${prediction_id}` : quote(prediction_text),
       prediction_logprob == null ? "" : ` (${percent(probability(prediction_logprob))})`,
       ". The target ", quote(rationale.target_text ?? reading.tokens[rationale.target].text),
-      ` has ${percent(probability(target_logprob))}`, rank == null ? "." : ` and rank ${rank.toLocaleString("en")}.`,
+      ` has ${percent(probability(target_logprob))}`, rank == null ? "." : ` and rank ${grouped(rank)}.`,
     ];
   }
 
@@ -699,9 +647,8 @@ function trialPane(host, changed, searched) {
     status.textContent = "Searching …";
     searched(rationale.target);
     try {
-      const found = await host.search({ item: place, target: rationale.target, within });
+      await host.search({ item: place, target: rationale.target, within });
       status.textContent = "";
-      if (Number.isInteger(found)) searched(rationale.target, found);
     } catch (error) {
       status.textContent = `No rationale: ${error.message ?? error}`;
     }
@@ -721,59 +668,51 @@ function trialPane(host, changed, searched) {
 
 function save(name, type, text) {
   const address = URL.createObjectURL(new Blob([text], { type }));
-  const link = el("a", { href: address, download: name });
-  document.body.append(link);
-  link.click();
-  link.remove();
+  el("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 
-const PRESENTATION = ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-family", "font-weight"];
-
-/** A picture on the page as an SVG file: what the style sheet says becomes attributes. */
-function svgFile(svg) {
-  const copy = svg.cloneNode(true);
-  const [from, to] = [[svg, ...svg.querySelectorAll("*")], [copy, ...copy.querySelectorAll("*")]];
-  from.forEach((node, k) => {
-    const style = getComputedStyle(node);
-    for (const name of PRESENTATION) to[k].setAttribute(name, style.getPropertyValue(name));
-    for (const name of ["class", "role", "tabindex", "aria-pressed", "aria-label", "data-target"])
-      to[k].removeAttribute(name);
-  });
-  copy.prepend(backdrop(svg, svg.width.baseVal.value, svg.height.baseVal.value));
-  return new XMLSerializer().serializeToString(copy);
+/** An SVG file: these parts on the background of the page. */
+function svgFile(node, width, height, parts) {
+  const fill = getComputedStyle(node.closest(".rationales")).backgroundColor;
+  return new XMLSerializer().serializeToString(el("svg:svg", { width, height, viewBox: `-12 -12 ${width} ${height}` },
+    el("svg:rect", { x: -12, y: -12, width, height, fill }), ...parts));
 }
 
-function backdrop(node, width, height) {
-  const page = getComputedStyle(node.closest(".rationales"));
-  return el("svg:rect", { x: -12, y: -12, width: width + 12, height: height + 12, fill: page.backgroundColor });
+/** The matrix as an SVG file: what the style sheet says becomes attributes. */
+function matrixFile(svg) {
+  const copy = svg.cloneNode(true);
+  const nodes = copy.querySelectorAll("*");
+  svg.querySelectorAll("*").forEach((node, k) => {
+    const style = getComputedStyle(node);
+    for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-family", "font-weight"])
+      nodes[k].setAttribute(name, style.getPropertyValue(name));
+  });
+  return svgFile(svg, svg.width.baseVal.value + 24, svg.height.baseVal.value + 24, copy.childNodes);
 }
 
 /** The running text as an SVG file: every token where it stands on the page, with its marks. */
-function textFile(node, about) {
+function textFile(node) {
   const frame = node.getBoundingClientRect();
-  const [width, height] = [Math.ceil(frame.width) + 24, Math.ceil(frame.height) + 24];
-  const svg = el("svg:svg", { width, height, viewBox: `-12 -12 ${width} ${height}` },
-    el("svg:desc", about), backdrop(node, width, height));
+  const parts = [];
   for (const span of node.querySelectorAll(".token")) {
-    const [box] = span.getClientRects();
-    if (!box) continue;
+    const box = span.getClientRects()[0] ?? frame;
     const style = getComputedStyle(span);
-    const [x, y, size, line] = [box.left - frame.left, box.top - frame.top, parseFloat(style.fontSize), style.textDecorationColor];
-    if (MARKS.some((name) => span.classList.contains(name))) {
-      const fill = style.backgroundImage === "none" ? style.backgroundColor : style.getPropertyValue("--a-tint");
-      svg.append(el("svg:rect", { x, y, width: box.width, height: box.height, rx: 2, fill }));
-      const dashes = span.matches(".kept2") ? (span.matches(".kept") ? "8 2 2 2" : "4 3") : null;
-      if (span.matches(".kept, .kept2"))
-        svg.append(el("svg:path", { d: `M${x} ${y + box.height}h${box.width}`, stroke: line, "stroke-width": 2, "stroke-dasharray": dashes }));
-    }
-    const put = (text, left, top, size, more) => svg.append(el("svg:text", { x: left, y: top, "font-size": size, ...more }, text));
-    const { order, order2 } = span.dataset;
-    if (order) put(order, x, y - 2, 10, { "font-family": "sans-serif", fill: line });
-    if (order2) put(order2, x, y + box.height + 11, 10, { "font-family": "sans-serif", fill: line });
-    put(span.textContent, x, y + box.height * 0.79, size, { "font-family": style.fontFamily, fill: style.color, textLength: box.width });
+    const { textDecorationColor: line, textDecorationStyle: kind } = style;
+    const [x, y, width, height] = [box.left - frame.left, box.top - frame.top, box.width, box.height];
+    const put = (words, y, size, fill, more) => parts.push(
+      el("svg:text", { x, y, fill, "font-size": size, "font-family": style.fontFamily, ...more }, words));
+    parts.push(el("svg:rect", { x, y, width, height, rx: 2, fill: style.backgroundColor }));
+    if (span.matches(".kept, .kept2"))
+      parts.push(el("svg:path", {
+        d: `M${x} ${y + height}h${width}${kind === "double" ? `m0 3h${-width}` : ""}`, stroke: line, "stroke-width": 2,
+        "stroke-dasharray": kind === "dashed" ? "4 3" : null,
+      }));
+    if (span.dataset.order) put(span.dataset.order, y - 2, 10, line);
+    if (span.dataset.order2) put(span.dataset.order2, y + height + 11, 10, line);
+    put(span.textContent, y + height * 0.79, parseFloat(style.fontSize), style.color, { textLength: width });
   }
-  return new XMLSerializer().serializeToString(svg);
+  return svgFile(node, frame.width + 24, frame.height + 24, parts);
 }
 
 // ---- the viewer
@@ -800,9 +739,8 @@ function view(root, data, host = null) {
   const units = switchOf("Marked as", { token: "Tokens", word: "Words", sentence: "Sentences" }, (unit) => change({ unit }));
   const besides = el("select", { change: () => change({ beside: besides.value && Number(besides.value) }) });
   const beside = el("label.beside", "Beside ", besides);
-  const bar = el("div.bar-row", views, units, beside, el("span.space"),
-    button("JSON", downloadJson, { title: "Download the explanation as JSON" }),
-    button("SVG", downloadSvg, { title: "Download the picture as SVG" }));
+  const bar = el("div.bar-row", views, units, beside,
+    el("div.actions", button("Save JSON", downloadJson), button("Save SVG", downloadSvg)));
   const legend = el("p.legend");
   const empty = el("p.hint", "Nothing is explained yet.");
   const panes = [pane(), pane()];
@@ -815,7 +753,7 @@ function view(root, data, host = null) {
     if (event.key === "Escape") change(state.pin === null ? { target: null } : { pin: null });
   });
 
-  /** A text, or the matrix, with the panel about what is selected in it. */
+  /** A text or its matrix, with the panel about what is selected. */
   function pane() {
     const text = textPane(select, preview);
     const heading = el("h2");
@@ -954,13 +892,14 @@ function view(root, data, host = null) {
     if (text.node.hidden) {
       const made = matrix(reading, state, rationale, (target) => change({ target }));
       text.node.after(el("div.matrix-place", made.node, el("p.hint", made.note)));
+      made.reveal();
       if (focused) main.querySelector(".row.own")?.focus();
       drawn ??= made;
     }
     describe(each, reading, rationale);
   }
 
-  /** The panel about a rationale: the selected one, or the one under the pointer while none is selected. */
+  /** The panel about the selected rationale, or, while none is selected, the one under the pointer. */
   function describe({ words, others, pinning, steps }, reading, rationale) {
     const selected = rationale && state.target === rationale.target;
     const pinned = rationaleOf(reading, state.pin);
@@ -1010,7 +949,7 @@ function view(root, data, host = null) {
     }
   }
 
-  function explainMarks({ tokens }) {
+  function explainMarks({ tokens, rationales }) {
     legend.replaceChildren();
     const add = (name, words, order = null) => legend.append(
       el("span", el("span", { class: `token ${name}`, "data-order": order }, "token"), ` ${words}`));
@@ -1030,16 +969,15 @@ function view(root, data, host = null) {
       add("kept kept2", "kept for both");
     }
     if (tokens.some((token) => token.pinned)) add("pinned", "always seen");
-    if (state.target !== null) legend.append("Choose another token to see its rationale.");
+    if (state.target !== null && rationales.length > 1) legend.append("Choose another token to see its rationale.");
   }
 
   function aboutRun({ explanation, options, rationales }) {
     const { model, method, adapter, evaluation, seconds, complete, unexplainable } = explanation;
     const parts = [label(model), adapter && `adapter ${label(adapter.split(/[\\/]/).pop(), 40)}`, method,
-      ...Object.entries(options).map(([name, value]) => name.replaceAll("_", "-") + (value === true ? "" : ` ${label(String(value), 30)}`)),
+      ...Object.entries(options).map(([name, value]) => name.replaceAll("_", "-") + (value === true ? "" : ` ${label(`${value}`, 30)}`)),
       `${evaluation} evaluation`, counted(rationales.length, "target"), `${seconds.toFixed(1)} s`,
-      complete === false && "interrupted: only the finished targets",
-      unexplainable?.length && `${counted(unexplainable.length, "token")} unexplainable: nothing before`];
+      complete === false && "interrupted", unexplainable?.length && `${counted(unexplainable.length, "token")} unexplainable`];
     return parts.filter(Boolean).flatMap((part, k) => [k ? " · " : "", el("bdi", part)]);
   }
 
@@ -1054,34 +992,28 @@ function view(root, data, host = null) {
 
   // ---- downloads
 
-  const fileName = () => (current().item.title.match(/[\p{L}\p{N}]+/gu) ?? ["text"]).join("-").slice(0, 40);
-
   function downloadJson() {
-    save(`${fileName()}.json`, "application/json", `${JSON.stringify(current().explanation, null, 1)}\n`);
+    save("explanation.json", "application/json", `${JSON.stringify(current().explanation, null, 1)}\n`);
   }
 
   function downloadSvg() {
-    const picture = drawn ? svgFile(drawn.svg) : textFile(panes[0].text.node, panes[0].words.textContent);
-    save(`${fileName()}.svg`, "image/svg+xml", picture);
+    save("explanation.svg", "image/svg+xml", drawn ? matrixFile(drawn.svg) : textFile(panes[0].text.node));
   }
 
   // ---- new data
 
   /** A search was started for this target: its result, a new item, is shown when it is there. */
-  function expect(target, found = null) {
-    awaited = found === null ? { target, items: readings.length } : null;
-    if (found < readings.length && found !== null) change({ item: found, target });
+  function expect(target) {
+    awaited = { target, items: readings.length };
   }
 
   /** Show other data, such as further results: what is selected stays so. */
   function update(data) {
     readings = data.items.map(read);
     list.replaceChildren(...readings.map((reading, item) => {
-      const { rationales, explanation } = reading;
-      const good = rationales.filter((each) => each.sufficient).length;
       const open = () => change({ item, pin: null, target: sameTokens(reading, current()) ? state.target : opening(reading) });
       return el("li", button(el("bdi", label(reading.item.title, 90)), open, { tabindex: -1 }),
-        el("span.faint", `${explanation.method}, ${good} of ${counted(rationales.length, "target")} sufficient`));
+        el("span.faint", `${reading.explanation.method}, ${counted(reading.rationales.length, "target")}`));
     }));
     if (!acted) recall(); // a target that the address names may have arrived
     if (readings.length > awaited?.items && readings.at(-1).byTarget.has(awaited.target)) {

@@ -25,7 +25,8 @@ Links = Mapping[str, Iterable[tuple[int, int]]]
 """Gold links of a translation, ``sure`` and ``possible``: pairs of a source and a target index."""
 
 _START = """
-Rationales.view(document.querySelector("main"), JSON.parse(document.getElementById("data").textContent));
+Rationales.view(
+  document.querySelector("main"), JSON.parse(document.getElementById("data").textContent));
 """
 _TITLE = 80
 
@@ -119,7 +120,7 @@ def item(explanation: Explanation, title: str, gold: Links | None = None) -> dic
 
 
 def as_json(data: Any) -> str:
-    """JSON that can stand in a ``<script>`` element, and be written in UTF-8, whatever its texts."""
+    """JSON that can stand in a ``<script>`` element and be written in UTF-8, whatever it says."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return _encodable(text.replace("<", "\\u003c"))
 
