@@ -55,6 +55,9 @@ _FALLBACKS = (
     *("Noto Sans Arabic", "Noto Sans Devanagari", "Noto Emoji", "Segoe UI Symbol"),
 )
 """Fonts for what the first one lacks, where they are installed."""
+_ON_TOP = r"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+_PILES = re.compile(f"({_ON_TOP}{{3}}){_ON_TOP}+")
+"""More marks on one letter than are drawn: they would reach into other lines."""
 _MISSING = re.compile(r"Glyph (\d+) .* missing from")
 
 
@@ -361,9 +364,10 @@ def _panels(count: int, size: tuple[float, float], share: bool = True) -> tuple[
 
 def name(text: str, width: int = 18) -> str:
     """A token's text on its own, on one line of at most this many cells; draw without ``math``."""
-    if len(text) > 4 * width:  # also of letters that take no cell
-        text = f"{text[:width]}…{text[-width:]}"
-    return marks.shortened(marks.label(text), width).replace("␍", "↵")  # which the font has
+    if len(text) > 4 * width:
+        text = f"{text[: 2 * width]}…{text[-2 * width :]}"
+    text = _PILES.sub(r"\1", marks.label(text).replace("␍", "↵"))  # the font has no ␍
+    return marks.shortened(text, width)
 
 
 def _plain(text: str) -> str:

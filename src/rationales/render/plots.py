@@ -93,12 +93,12 @@ def steps(rationale: Rationale) -> Figure:
             }
             panel.plot(range(1, len(taken) + 1), ys, look, **looks)
         if rationale.sufficient:
-            looks = {"markersize": 11, "markeredgecolor": "white", "zorder": 5, "linestyle": "none"}
+            looks = {"markersize": 12, "markeredgecolor": "white", "zorder": 5, "linestyle": "none"}
             panel.plot(len(taken), target[-1], "*", color=ORANGE, label="sufficient", **looks)
         if rationale.full_context is not None:
             full = exp(rationale.full_context.target_logprob)
             looks = {"color": BLUE, "linewidth": 0.9, "linestyle": (0, (5, 4)), "zorder": 1}
-            panel.axhline(full, label=f"{_target(rationale)} given all", **looks)
+            panel.axhline(full, label="given the full context", **looks)
         panel.set(xlim=(0.5, len(taken) + 0.5), axisbelow=True)
         panel.set_ylabel("probability", fontsize=8)
         top = max(panel.dataLim.y1, 1e-12)
@@ -181,7 +181,8 @@ def candidates(rationale: Rationale) -> Figure:
         panel.set_yticks(range(len(tried)), names, fontsize=8)
         panel.set(ylim=(len(tried) - 0.4, -0.6), axisbelow=True)
         panel.set_xlim(0, 1.45 * max(*probabilities, before, 1e-12))
-        panel.set_xlabel(f"probability of {_target(rationale)} with it added", fontsize=8)
+        told_below = f"probability of {_target(rationale)} with it added"
+        panel.set_xlabel(fill(told_below, 40), fontsize=8)
         panel.grid(axis="y", visible=False)
         panel.tick_params(axis="y", length=0)
         panel.tick_params(axis="x", labelsize=8)
