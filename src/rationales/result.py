@@ -21,6 +21,7 @@ from rationales.errors import MissingExtraError, RationalesError, cannot
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 
 class _NullIsImpossible:
@@ -252,6 +253,19 @@ class Explanation:
         from rationales.render.terminal import show
 
         show(self, steps=steps)
+
+    def plot(
+        self, path: str | Path | None = None, *, kind: str = "matrix", target: int | None = None
+    ) -> Figure:
+        """A matplotlib figure of the explanation; written if a .png, .svg or .pdf file is given.
+
+        ``kind`` is ``matrix`` (targets × context), ``steps`` (the target's probability after each
+        step) or ``candidates`` (one step of greedy search, with what was tried). ``target`` is the
+        index of one target; without it, a matrix has all of them, and other kinds show the last.
+        """
+        from rationales.render.plots import plot
+
+        return plot(self, path, kind, target)
 
     def save(self, path: str | Path) -> None:
         """Write the explanation as JSON."""

@@ -1,8 +1,8 @@
-"""Figures, as PNG and SVG, without a screen.
+"""Figures of experiments, without a screen; and what all figures share: style, fonts, files.
 
-Of rationales: bars of a table, the matrix of a text (the paper's first figure), passages with their
-rationales (its figure on Lambada), the alignment of a translation. Of models: the toys, and what a
-compatibility adapter changes.
+Of rationales: bars of a table, passages with their rationales (the paper's figure on Lambada), the
+alignment of a translation. Of models: the toys, and what a compatibility adapter changes. Figures
+of one explanation are in ``plots.py`` and ``matrix.py``.
 
 Colours are those of Okabe and Ito, which people who confuse red and green can tell apart.
 matplotlib is imported when a figure is drawn: it is an extra.
@@ -10,13 +10,18 @@ matplotlib is imported when a figure is drawn: it is an extra.
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rationales.errors import MissingExtraError
-from rationales.result import Explanation
+from rationales.errors import MissingExtraError, RationalesError, RationalesWarning, cannot
+from rationales.render import marks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,23 +43,99 @@ _STYLE: dict[Any, Any] = {
     "grid.color": "#e6e6e6",
     "svg.fonttype": "none",  # letters stay letters
     "svg.hashsalt": "rationales",  # the same figure is the same file
+    "pdf.fonttype": 42,  # letters stay letters, as publishers ask
+    "hatch.linewidth": 0.7,
 }
+SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def check() -> None:
-    """Raise if figures cannot be drawn; better before an experiment than after it."""
+_FALLBACKS = (
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "WenQuanYi Zen Hei"),
+    *("Microsoft YaHei", "PingFang SC", "Hiragino Sans", "Arial Unicode MS", "Noto Sans"),
+    *("Noto Sans Arabic", "Noto Sans Devanagari", "Noto Emoji", "Segoe UI Symbol"),
+)
+"""Fonts for what the first one lacks, where they are installed."""
+_ON_TOP = r"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+_PILES = re.compile(f"({_ON_TOP}{{3}}){_ON_TOP}+")
+"""More marks on one letter than are drawn: they would reach into other lines."""
+_MISSING = re.compile(r"Glyph (\d+) .* missing from")
+
+
+def check(path: Path | None = None) -> None:
+    """Raise if no figure can be drawn, or none to this file: better before the work than after."""
+    if path is not None and path.suffix.lower() not in SUFFIXES:
+        raise RationalesError(f"cannot draw {path}: its name must end in {', '.join(SUFFIXES)}")
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("drawing figures", "plots") from error
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure as what the name of the file says: ``.png`` or ``.svg``."""
-    import matplotlib as mpl
+def save(figure: Figure, path: Path, dpi: int = 160) -> None:
+    """Write a figure as what the name of the file says: ``.png``, ``.svg`` or ``.pdf``."""
+    suffix = path.suffix.lower()
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
+    with drawing() as missing:
+        try:
+            figure.savefig(path, dpi=dpi, metadata=undated)
+        except OSError as error:
+            raise cannot("write", path, error) from error
+    if missing and suffix != ".svg":  # there, letters are drawn by whatever shows the file
+        some = "".join(sorted(missing)[:10])
+        warnings.warn(
+            f"no font here has {some!r}: boxes are drawn instead; install one, or write an .svg",
+            RationalesWarning,
+            stacklevel=2,
+        )
 
-    with mpl.rc_context(_STYLE):
-        figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+@contextmanager
+def drawing(math: bool = True) -> Iterator[set[str]]:
+    """The style in which figures are drawn; the characters that no font has are in the answer.
+
+    Without ``math``, a dollar sign in a text that is added is a dollar sign.
+    """
+    import matplotlib as mpl
+    from matplotlib.font_manager import fontManager
+
+    there = set(fontManager.get_font_names())
+    fonts = ["DejaVu Sans", *(name for name in _FALLBACKS if name in there)]
+    missing: set[str] = set()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", message=_MISSING.pattern)
+        more = {"font.family": fonts, "text.usetex": False, "text.parse_math": math}
+        with mpl.rc_context(_STYLE | more):
+            yield missing
+    for each in caught:
+        if found := _MISSING.match(str(each.message)):
+            missing.add(chr(int(found[1])))
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+
+
+def blank(size: tuple[float, float], **options: Any) -> Figure:
+    """An empty figure of this size in inches, which a notebook shows."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = _figure_class()(figsize=size, **options)
+    FigureCanvasAgg(figure)  # draws to files only, whatever the display
+    return figure
+
+
+@cache
+def _figure_class() -> type[Figure]:
+    from matplotlib.figure import Figure
+
+    class ShownFigure(Figure):
+        def _repr_png_(self) -> tuple[bytes, dict[str, float]]:
+            """What a notebook shows: sharp, at the size that the figure has on paper."""
+            file = BytesIO()
+            with drawing():
+                self.savefig(file, format="png", dpi=200)
+            width, height = self.get_size_inches()
+            return file.getvalue(), {"width": round(96 * width), "height": round(96 * height)}
+
+    return ShownFigure
 
 
 def bars(table: dict[str, Any], keys: Sequence[str]) -> Figure:
@@ -79,25 +160,6 @@ def bars(table: dict[str, Any], keys: Sequence[str]) -> Figure:
         panel.grid(axis="y", visible=False)
     panels[0].set_yticks(range(len(rows)), [row["label"] for row in rows])
     figure.suptitle(f"{table['title']} (bars: ours, with 95 % intervals; diamonds: the paper's)")
-    return figure
-
-
-def matrix(explanation: Explanation) -> Figure:
-    """A row for each target, a column for each token before it; dark cells are its rationale.
-
-    The numbers say in which order the tokens were added.
-    """
-    rationales, tokens = list(explanation), explanation.tokens
-    width = max((r.target for r in rationales), default=1)
-    figure, (panel,) = _panels(1, (1.6 + 0.36 * width, 1.5 + 0.3 * len(rationales)))
-    colours: dict[tuple[int, int], str] = {}
-    for row, rationale in enumerate(rationales):
-        colours |= {(column, row): _EMPTY for column in range(rationale.target)}
-        for number, index in enumerate(rationale.indices, start=1):
-            colours[index, row] = BLUE if rationale.sufficient else GREY
-            panel.text(index, row, str(number), color="white", ha="center", va="center", fontsize=7)
-    targets = [r.target_text or tokens[r.target].text for r in rationales]
-    _draw_cells(panel, [token.text for token in tokens[:width]], targets, colours)
     return figure
 
 
@@ -294,15 +356,18 @@ def compatibility(measurements: list[Measurement]) -> Figure:
 
 def _panels(count: int, size: tuple[float, float], share: bool = True) -> tuple[Figure, list[Axes]]:
     """A figure with panels side by side that share their vertical axis, unless told otherwise."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)  # draws to files only, whatever the display
+    with drawing():
+        figure = blank(size, layout="constrained")
         panels = figure.subplots(1, count, sharey=share, squeeze=False)
     return figure, list(panels[0])
+
+
+def name(text: str, width: int = 18) -> str:
+    """A token's text on its own, on one line of at most this many cells; draw without ``math``."""
+    if len(text) > 4 * width:
+        text = f"{text[: 2 * width]}…{text[-2 * width :]}"
+    text = _PILES.sub(r"\1", marks.label(text).replace("␍", "↵"))  # the font has no ␍
+    return marks.shortened(text, width)
 
 
 def _plain(text: str) -> str:

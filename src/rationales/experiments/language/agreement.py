@@ -24,6 +24,7 @@ from rationales.experiments.methods import Compared
 from rationales.experiments.run import Run, language_experiment, without_adapter
 from rationales.options import Options
 from rationales.render import figures
+from rationales.render.matrix import matrix
 from rationales.result import Explanation
 from rationales.runs import Line, Lines, OnProgress, Pace
 
@@ -107,7 +108,7 @@ def run(run: Run, explainer: Explainer, settings: Settings, progress: OnProgress
     for table, name in zip(results["tables"], ("agreement", "agreement-bare"), strict=False):
         run.draw(name, figures.bars(table, ("length", "ratio", "ante", "no_d")))
     data = run.part("matrix", lambda: explainer.explain(PROMPT, generate=12).to_dict())
-    run.draw("matrix", figures.matrix(Explanation.from_dict(data)))
+    run.draw("matrix", matrix(Explanation.from_dict(data)))
     return results
 
 
