@@ -53,4 +53,5 @@ def as_markdown(notebook: dict[str, Any]) -> str:
         for output in cell.get("outputs", ()):
             text = "".join(output["text"] if "text" in output else output["data"]["text/plain"])
             parts.append(f"```text\n{text.rstrip()}\n```")
+    parts.append('This page is a notebook: <a href="tutorial.ipynb" download>tutorial.ipynb</a>.')
     return "\n\n".join(parts)
