@@ -1,6 +1,7 @@
 # make demo   set up, get the default model, explain a sentence
 # make test   set up, then run everything that CI runs
 # make wheel  build the wheel and try it in an empty environment
+# make docs   build the documentation site into the folder site
 # make bench  measure the searches against the published algorithm (hours; goes on where it stopped)
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # every pass on quiet ones. A short spin is right for both.
 export GOMP_SPINCOUNT ?= 2000
 
-.PHONY: demo test check wheel bench format setup setup-dev model clean
+.PHONY: demo test check wheel docs bench format setup setup-dev setup-docs model clean
 
 demo: model
 	$(BIN)/rationales explain "The Supreme Court on Tuesday"
@@ -28,6 +29,9 @@ check:
 wheel: setup
 	.ci/wheel
 
+docs: setup-docs
+	$(BIN)/mkdocs build
+
 bench: model
 	$(BIN)/python benchmarks/bench.py --out docs/results/bench
 
@@ -37,6 +41,7 @@ format:
 
 setup: $(VENV)/installed
 setup-dev: $(VENV)/installed-dev
+setup-docs: $(VENV)/installed-docs
 
 # torch goes first, pinned, so that nothing else chooses a build of it. The version is in __init__.py.
 $(VENV)/installed: pyproject.toml constraints.txt src/rationales/__init__.py
@@ -49,8 +54,12 @@ $(VENV)/installed-dev: $(VENV)/installed
 	$(PIP) install -q -c constraints.txt -e '.[dev]'
 	touch $@
 
+$(VENV)/installed-docs: $(VENV)/installed
+	$(PIP) install -q -c constraints.txt -e '.[docs]'
+	touch $@
+
 model: setup
 	$(BIN)/rationales model get
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) site
