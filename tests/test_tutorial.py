@@ -52,9 +52,11 @@ def execute(folder: Path) -> Any:
 
 
 def _text(output: Any) -> str:
-    """What an output is in plain text; warnings are left out."""
+    """What an output is in plain text; warnings and pictures are left out."""
     if output.output_type == "stream":
         return output.text if output.name == "stdout" else ""
+    if any(kind.startswith("image/") for kind in output.data):
+        return ""
     text = re.sub(r"\x1b\[[\d;]*m", "", output.data["text/plain"])
     return "".join(line.rstrip() + "\n" for line in text.splitlines())
 
