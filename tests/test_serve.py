@@ -14,6 +14,7 @@ import pytest
 from rationales import Explanation
 from rationales.scoring.causal import CausalScorer
 from rationales.serve.app import Limits
+
 from serving import SMALL, events, parsed, served
 
 TEXT = "The Supreme Court on Tuesday"
