@@ -214,9 +214,9 @@ def _check_pictures(printing: Printing, texts: Texts) -> None:
         return
     if texts.jsonl is not None:
         raise RationalesError("--plot draws one text: leave it out, or leave out --jsonl")
-    from rationales.render.plots import check_path
+    from rationales.render import figures
 
-    check_path(printing.plot)
+    figures.check(Path(printing.plot))
 
 
 def _same(one: str | int, other: str | int) -> bool:
