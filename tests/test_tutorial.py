@@ -67,7 +67,7 @@ def test_the_tutorial_runs_and_prints_what_it_stores(tmp_path: Path) -> None:
     assert outputs(execute(tmp_path)) == outputs(nbformat.read(NOTEBOOK, as_version=4))
     written = {path.name for path in tmp_path.iterdir()}
     expected = {"explanation.json", "explanation.html", "figure.pdf"}
-    assert expected <= written if not NOT_YET else "explanation.json" in written
+    assert expected <= written
 
 
 if __name__ == "__main__":
