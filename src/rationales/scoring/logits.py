@@ -190,11 +190,12 @@ def read_scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score
             "or the dtype too narrow (try --dtype float32)"
         )
     columns = (wanted[:, 0] - normalizer, predictions, predicted - normalizer, ranks)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    return [
-        Score(*row, tuple((extra[n] - normalizer[n]).tolist()) if n in extra else ())
-        for n, row in enumerate(rows)
+    more = [
+        tuple((extra[n] - normalizer[n]).tolist()) if n in extra else ()
+        for n in range(len(contexts))
     ]
+    rows = zip(*(column.tolist() for column in columns), more, strict=True)
+    return [Score(*row) for row in rows]
 
 
 def agree(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> bool:

@@ -170,7 +170,7 @@ def alibi_at(
         yield
         return
 
-    def build(original: Any, attention_mask: Any, num_heads: int, dtype: Any) -> torch.Tensor:
+    def build(original: Any, attention_mask: torch.Tensor, num_heads: int, dtype: Any) -> Any:
         # The original, given a mask of ones, is the table slope · position for 0, 1, 2, …
         every = attention_mask.new_ones(1, int(positions.max()) + 1)
         table = original(every, num_heads, dtype)[:, 0]  # (heads, positions)
