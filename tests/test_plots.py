@@ -241,6 +241,7 @@ def test_candidates_with_one_text_are_told_apart_and_the_chosen_one_is_always_th
     found = rationale(7, 6, 3, steps=(STEPS[0], step))
     figure = made([" a"] * 8, found).plot(kind="candidates")
     assert rows(figure) == ["a (3)", "a (1)", "a (2)"]
+    assert figure.axes[0].texts[0].get_text().endswith("added")
 
 
 # --- files
