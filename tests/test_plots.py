@@ -241,6 +241,11 @@ def test_candidates_with_one_text_are_told_apart_and_the_chosen_one_is_always_th
     found = rationale(7, 6, 3, steps=(STEPS[0], step))
     figure = made([" a"] * 8, found).plot(kind="candidates")
     assert rows(figure) == ["a (3)", "a (1)", "a (2)"]
+    assert figure.axes[0].texts[0].get_text().endswith("added")
+    certain = replace(step, target_logprob=0.0)
+    figure = made([" a"] * 8, rationale(7, 6, 3, steps=(STEPS[0], certain))).plot(kind="candidates")
+    assert max(figure.axes[0].get_xticks()) == 1  # there is no probability of 1.2
+    assert figure.axes[0].get_xlim()[1] > 1.2  # but room for the numbers
 
 
 # --- files

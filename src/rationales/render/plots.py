@@ -85,20 +85,16 @@ def steps(rationale: Rationale) -> Figure:
         figure = figures.blank((width, 2), layout="constrained")
         panel = figure.add_subplot()
         for place, (look, colour, told, ys) in enumerate(curves):
-            looks: dict[str, Any] = {"color": colour, "label": told, "zorder": 4 - place}
-            looks |= {
-                "linewidth": 1.2,
-                "markersize": 4,
-                "markerfacecolor": "white" if place else colour,
-            }
-            panel.plot(range(1, len(taken) + 1), ys, look, **looks)
+            [line] = panel.plot(range(1, len(taken) + 1), ys, look, color=colour, label=told)
+            line.set(linewidth=1.2, markersize=4, zorder=4 - place)
+            line.set_markerfacecolor("white" if place else colour)
         if rationale.sufficient:
-            looks = {"markersize": 12, "markeredgecolor": "white", "zorder": 5, "linestyle": "none"}
-            panel.plot(len(taken), target[-1], "*", color=ORANGE, label="sufficient", **looks)
+            [star] = panel.plot(len(taken), target[-1], "*", color=ORANGE, label="sufficient")
+            star.set(markersize=12, markeredgecolor="white", zorder=5)
         if rationale.full_context is not None:
             full = exp(rationale.full_context.target_logprob)
-            looks = {"color": BLUE, "linewidth": 0.9, "linestyle": (0, (5, 4)), "zorder": 1}
-            panel.axhline(full, label="given the full context", **looks)
+            line = panel.axhline(full, color=BLUE, label="given the full context")
+            line.set(linewidth=0.9, linestyle=(0, (5, 4)), zorder=1)
         panel.set(xlim=(0.5, len(taken) + 0.5), axisbelow=True)
         panel.set_ylabel("probability", fontsize=8)
         top = max(panel.dataLim.y1, 1e-12)
@@ -152,18 +148,17 @@ def candidates(rationale: Rationale) -> Figure:
         )
     number = recorded[-1]
     step = rationale.steps[number]
-    chosen = Candidate(step.index or 0, step.target_logprob, step.unit)
-    tried = list(step.candidates)
-    if chosen.index not in {each.index for each in tried}:  # it was chosen by another criterion
-        tried.append(chosen)
-    tried = sorted(tried, key=lambda each: -each.target_logprob)[:_MOST_BARS]
+    tried = list(step.candidates[:_MOST_BARS])  # the best come first
+    if step.index is not None and step.index not in {each.index for each in tried}:
+        tried.append(Candidate(step.index, step.target_logprob, step.unit))
+    tried.sort(key=lambda each: -each.target_logprob)
     names = _told_apart(rationale, tried)
     probabilities = [exp(each.target_logprob) for each in tried]
     with drawing(math=False):
         figure = figures.blank((_COLUMN, 1.25 + 0.2 * len(tried)), layout="constrained")
         panel = figure.add_subplot()
         for place, (each, probability) in enumerate(zip(tried, probabilities, strict=True)):
-            added = each.index == chosen.index
+            added = each.index == step.index
             panel.barh(place, probability, height=0.72, color=BLUE if added else _OTHER)
             told = panel.annotate(
                 percent(each.target_logprob) + "  ← added" * added,
@@ -175,14 +170,16 @@ def candidates(rationale: Rationale) -> Figure:
             told.set_bbox({"facecolor": "white", "linewidth": 0, "pad": 0.8})
         before = exp(rationale.steps[number - 1].target_logprob) if number else 0.0
         if number:
-            looks: dict[str, Any] = {"color": ORANGE, "linewidth": 1.1, "linestyle": (0, (4, 2))}
-            panel.axvline(before, label="before this step", **looks)
+            line = panel.axvline(before, color=ORANGE, label="before this step")
+            line.set(linewidth=1.1, linestyle=(0, (4, 2)))
             figure.legend(loc="outside lower right", fontsize=_SMALL, frameon=False)
         panel.set_yticks(range(len(tried)), names, fontsize=8)
         panel.set(ylim=(len(tried) - 0.4, -0.6), axisbelow=True)
-        panel.set_xlim(0, 1.45 * max(*probabilities, before, 1e-12))
-        told_below = f"probability of {_target(rationale)} with it added"
-        panel.set_xlabel(fill(told_below, 40), fontsize=8)
+        most = 1.6 * max(*probabilities, before, 1e-12)
+        panel.set_xlim(0, most)
+        panel.set_xticks([tick for tick in panel.get_xticks() if tick <= min(1, most)])
+        panel.set_xlabel(f"probability of {_target(rationale)}", fontsize=8)
+        panel.set_ylabel("candidate", fontsize=8)
         panel.grid(axis="y", visible=False)
         panel.tick_params(axis="y", length=0)
         panel.tick_params(axis="x", labelsize=8)
