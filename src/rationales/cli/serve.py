@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -53,7 +53,7 @@ def serve(serving: Serving) -> None:
         token = serving.token or (secrets.token_urlsafe(24) if is_open else None)
         from rationales.serve.models import load_models
 
-        adapter = False if serving.adapter == NO_ADAPTER else serving.adapter
+        adapter: Any = False if serving.adapter == NO_ADAPTER else serving.adapter
         bar.update("loading the models", 0, None)
         explainers = load_models(serving.model, adapter, progress=bar.loading)
         app = create_app(explainers, host=serving.host, token=token)

@@ -217,12 +217,11 @@ class _Server:
             raise HTTPException(422, "options must be a JSON object")
         for name, most in MOST.items():
             value = given.get(name)
-            if isinstance(value, int | float) and (
-                value > most or (value == 0 and name == "max_evaluations")
-            ):
-                raise HTTPException(
-                    422, f"{name} must be at most {most:,} on this server, not {value}"
-                )
+            is_unbounded = value == 0 and name == "max_evaluations"
+            if isinstance(value, int | float) and (value > most or is_unbounded):
+                said = f"{name} must be at most {most:,} on this server, not {value}"
+                raise HTTPException(422, said)
+        text: str | tuple[Token, ...]
         within = None
         if "tokens" in body:
             if "text" in body or "target" in given:
@@ -232,41 +231,37 @@ class _Server:
             if body.get("within") is not None:
                 within = _indices(body, "within", target)
         else:
-            text = body.get("text")
-            if not isinstance(text, str):
-                raise HTTPException(422, "text must be a text")
-            if len(text) > self.limits.characters:
-                raise HTTPException(
-                    413,
-                    f"the text has {len(text):,} characters, and this server takes "
-                    f"{self.limits.characters:,}",
-                )
-            if "within" in body or "target" in body:
-                raise HTTPException(
-                    422, "within and target go with tokens; of a text, give the option target"
-                )
+            text = self._text(body, explainer)
         options = Options().change(**given)
         check_input(options, explainer.kind)
-        asked = requests.Request(text, options, within=within)
-        if isinstance(text, str):
-            count = len(explainer.tokenizer(text, verbose=False)["input_ids"])
-            if count > self.limits.tokens:
-                raise HTTPException(
-                    413,
-                    f"the text has {count:,} tokens, and this server takes {self.limits.tokens:,}",
-                )
-        return asked
+        return requests.Request(text, options, within=within)
+
+    def _text(self, body: Mapping[str, Any], explainer: Explainer) -> str:
+        """The text of a request, which is not too long."""
+        text = body.get("text")
+        if not isinstance(text, str):
+            raise HTTPException(422, "text must be a text")
+        if "within" in body or "target" in body:
+            raise HTTPException(
+                422, "within and target go with tokens; a text has the option target"
+            )
+        self._check_length("the text has", len(text), "characters", self.limits.characters)
+        tokens = len(explainer.tokenizer(text, verbose=False)["input_ids"])
+        self._check_length("the text has", tokens, "tokens", self.limits.tokens)
+        return text
+
+    def _check_length(self, begin: str, count: int, what: str, most: int) -> None:
+        if count > most:
+            raise HTTPException(
+                413, f"{begin} {count:,} {what}, and this server takes {most:,}: give fewer"
+            )
 
     def _tokens(self, body: Mapping[str, Any]) -> tuple[tuple[Token, ...], int]:
         """The tokens of a request, and which of them is the target."""
         tokens, target = body.get("tokens"), body.get("target")
         if not isinstance(tokens, list) or not tokens:
             raise HTTPException(422, "tokens must be a list of tokens, not empty")
-        if len(tokens) > self.limits.tokens:
-            raise HTTPException(
-                413,
-                f"there are {len(tokens):,} tokens, and this server takes {self.limits.tokens:,}",
-            )
+        self._check_length("there are", len(tokens), "tokens", self.limits.tokens)
         if not isinstance(target, int) or isinstance(target, bool) or not 0 < target < len(tokens):
             raise HTTPException(
                 422, f"target must be the index of a token, from 1 to {len(tokens) - 1}"
@@ -341,12 +336,10 @@ def _about(name: str, explainer: Explainer) -> dict[str, Any]:
 def _indices(body: Mapping[str, Any], name: str, target: int) -> tuple[int, ...]:
     """The token indices in a field, all of them before the target."""
     given = body.get(name)
-    valid = isinstance(given, list) and all(
-        isinstance(i, int) and not isinstance(i, bool) and 0 <= i < target for i in given
-    )
-    if not valid:
-        raise HTTPException(422, f"{name} must be a list of token indices below {target}")
-    return tuple(sorted({*given}))
+    for index in given if isinstance(given, list) else [None]:
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < target:
+            raise HTTPException(422, f"{name} must be a list of token indices below {target}")
+    return tuple(sorted({*(given or ())}))
 
 
 async def _asset(package: str, name: str, kind: str, request: Request) -> Response:
