@@ -60,7 +60,7 @@ def compare_scores(client: httpx.Client, explainer: rationales.Explainer) -> Non
 
     explanation = explainer.explain(LONG, target="last", max_size=1, criterion="none")
     target = explanation[0].target
-    tokens = [{"id": token.id, "text": token.text} for token in explanation.tokens]
+    tokens = plain(explanation)
     ids = torch.tensor([[token.id for token in explanation.tokens[:target]]])
     body = {"tokens": tokens, "target": target, "keep": list(range(target))}
     scorer = explainer.scorer
@@ -113,27 +113,7 @@ def ratio(what, bar, ours, theirs, name="explain in Python") -> None:
 def load(address: str, pid: int, explainer: rationales.Explainer, requests: int) -> None:
     """50 clients at once: no answer lost, none wrong, memory flat."""
     rng = random.Random(0)
-    words = [
-        "The",
-        "old",
-        "man",
-        "walked",
-        "to",
-        "the",
-        "river",
-        "and",
-        "sat",
-        "down",
-        "by",
-        "the",
-        "water",
-        "to",
-        "wait",
-        "for",
-        "the",
-        "boat",
-    ]
-    texts = [" ".join(words[: rng.randrange(3, 10)]) for _ in range(8)]
+    texts = [LONG[:end] for end in range(20, 60) if LONG[end] == " "]
     wanted = {text: explainer.explain(text, generate=1) for text in texts}
     todo = [
         (rng.choice(["explain", "explain", "score", "models"]), rng.choice(texts))
@@ -150,7 +130,7 @@ def load(address: str, pid: int, explainer: rationales.Explainer, requests: int)
                         return
                     kind, text = todo.pop()
                 try:
-                    right = ask(session, kind, wanted[text])
+                    right = ask(session, kind, text, wanted[text])
                 except Exception as error:
                     right, kind = False, f"{kind}: {error}"
                 with lock:
@@ -177,17 +157,19 @@ def load(address: str, pid: int, explainer: rationales.Explainer, requests: int)
     print(f"memory in MB after each 50 requests: {[round(each) for each in memory]}")
 
 
-def ask(session: httpx.Client, kind: str, wanted: rationales.Explanation) -> bool:
+def ask(session: httpx.Client, kind: str, text: str, wanted: rationales.Explanation) -> bool:
     """Whether a request is answered as Python answers it."""
     if kind == "models":
         return session.get("/models").status_code == 200
     if kind == "score":
         rationale = wanted[0]
-        tokens = [{"id": token.id, "text": token.text} for token in wanted.tokens]
-        body = {"tokens": tokens, "target": rationale.target, "keep": list(rationale.indices)}
+        body = {
+            "tokens": plain(wanted),
+            "target": rationale.target,
+            "keep": list(rationale.indices),
+        }
         found = session.post("/score", json=body).raise_for_status().json()
         return found["sufficient"] == rationale.sufficient
-    text = "".join(token.text for token in wanted.tokens[: wanted[0].target])
     data = ""
     with session.stream(
         "POST", "/explain", json={"text": text, "options": {"generate": 1}}
@@ -196,6 +178,13 @@ def ask(session: httpx.Client, kind: str, wanted: rationales.Explanation) -> boo
             data = line if line.startswith("data: ") else data
     explanation = json.loads(data.removeprefix("data: "))["explanation"]
     return rationales.Explanation.from_dict(explanation) == wanted
+
+
+def plain(explanation: rationales.Explanation) -> list[dict]:
+    """The tokens of an explanation as a request has them."""
+    return [
+        {"id": token.id, "text": token.text, "pinned": token.pinned} for token in explanation.tokens
+    ]
 
 
 def resident(pid: int) -> float:
