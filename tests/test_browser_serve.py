@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from browser import chromium, serious, watched
 from serving import events, served
 
 TEXT = "The Supreme Court on Tuesday"
+DONE = re.compile(r"rationales? in")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def explain(page: Page, text: str = TEXT, **options: Any) -> None:
         field = page.locator(f"#{name}")
         field.select_option(value) if name in ("method", "unit") else field.fill(str(value))
     page.get_by_role("button", name="Explain", exact=True).click()
-    expect(page.locator("#status")).to_contain_text("rationales in")
+    expect(page.locator("#status")).to_contain_text(DONE)
 
 
 def by_api(server: str, **options: Any) -> Explanation:
@@ -135,7 +137,7 @@ def test_another_rationale_without_these_tokens(browser: Browser, server: str):
         body = json.loads(answer.value.request.post_data or "")
         assert not {*body["within"]} & ({*rationale.indices} - {rationale.target - 1})
         expect(page.locator("nav li")).to_have_count(2)
-        expect(page.locator("#status")).to_contain_text("1 rationales in")
+        expect(page.locator("#status")).to_contain_text("1 rationale in")
         kept = marked(page, ".kept")
         assert kept & {*rationale.indices} <= {rationale.target - 1}
 
@@ -167,7 +169,7 @@ def test_keyboard_only(browser: Browser, server: str):
         assert page.evaluate("document.activeElement.id") == "text"
         page.keyboard.type(TEXT)
         page.keyboard.press("Control+Enter")
-        expect(page.locator("#status")).to_contain_text("rationales in")
+        expect(page.locator("#status")).to_contain_text(DONE)
         for _ in range(60):
             if page.evaluate("document.activeElement.matches('.main > .running [role=button]')"):
                 break
@@ -221,3 +223,14 @@ def test_axe_and_width(browser: Browser, server: str, scheme: str, width: int):
         expect(page.locator("section.trial .says")).to_contain_text("the model predicts")
         assert serious(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_hostile_texts_are_inert(browser: Browser, server: str):
+    text = "<img src=x onerror=alert(1)> </script><script>alert(2)</script> \u202eabc"
+    with watched(browser, own=server) as page:
+        page.goto(server)
+        explain(page, text=text, generate=2)
+        page.get_by_role("button", name="Try it yourself").click()
+        expect(page.locator("section.trial .says")).to_contain_text("the model predicts")
+        assert page.locator("img, main script").count() == 0
+        assert "\u202e" not in page.locator(".main > .running").first.inner_text()

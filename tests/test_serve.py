@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -435,3 +438,53 @@ def test_mixed_requests_of_many_clients_are_answered_as_one_by_one(tiny_explaine
             thread.join()
     assert len(answers) == 8 * 6
     assert all(answers)
+
+
+# --- The process ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def process(tiny_folder):
+    command = [sys.executable, "-m", "rationales", "serve", "--port", "0", "--model", tiny_folder]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
+        try:
+            yield started, started.stdout.readline().strip()
+        finally:
+            started.kill()
+
+
+def test_sigterm_ends_the_server_in_order(process):
+    started, address = process
+    told: list = []
+    # Every subset of many tokens: more than can be tried before the signal.
+    options = {"generate": 30, "method": "exhaustive"}
+    body = {"text": "The quick brown fox jumps over the lazy dog, and the dog", "options": options}
+
+    def ask() -> None:
+        with httpx.Client(base_url=address, timeout=60) as client:
+            told.extend(events(client, body))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    wait_until(lambda: httpx.get(f"{address}/healthz").json()["running"] == 1)
+    started.send_signal(signal.SIGTERM)
+    assert started.wait(30) == 0
+    thread.join(10)
+    assert told[-1][0] in ("done", "failed")
+    if told[-1][0] == "failed":
+        assert "stopping" in told[-1][1]["error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--host", "192.0.2.1"], "cannot listen on 192.0.2.1"),
+        (["--model", "no/such/folder/here"], "no/such/folder/here"),
+        (["--port", "70000"], "port"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(run, arguments, said):
+    code, out, error = run("serve", "--port", "0", *arguments, model=False)
+    assert (code, out) == (2, "")
+    assert said in error
+    assert len(error.splitlines()) == 1

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from markdown_it import MarkdownIt
 
@@ -56,12 +57,13 @@ def write(out: str | Path, names: Sequence[str]) -> Path:
 
 
 def _section(folder: Path, name: str) -> str:
-    """One experiment: its table, then the figures that its run recorded."""
+    """One experiment: its table, the figures that its run recorded, and links to its pages."""
     try:
         table = (folder / TABLE).read_text(encoding="utf-8")
         files = json.loads((folder / RUN).read_text(encoding="utf-8"))["files"]
         paths = [folder / file for file in sorted(files) if file.endswith(".svg")]
         pictures = [(path.stem, path.read_text(encoding="utf-8")) for path in paths]
+        pages = [file for file in sorted(files) if file.endswith(".html")]
     except OSError as error:
         raise RationalesError(
             f"cannot read {error.filename}: {error.strerror}; run rationales experiment {name} "
@@ -72,8 +74,13 @@ def _section(folder: Path, name: str) -> str:
         f"<figcaption>{html.escape(stem)}</figcaption></figure>"
         for stem, text in pictures
     )
+    links = "\n".join(
+        f'<p><a href="{quote(f"{name}/{file}")}">{html.escape(file)}</a>: click a word, see its '
+        "rationale</p>"
+        for file in pages
+    )
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(table)
-    return f'<section id="{name}">\n{body}\n{drawn}\n</section>'
+    return f'<section id="{name}">\n{body}\n{drawn}\n{links}\n</section>'
 
 
 def inline_svg(text: str, name: str) -> str:

@@ -151,7 +151,7 @@
           at("status").textContent = `${value.done} of ${value.total} targets · ${value.evaluations.toLocaleString()} subsets`;
         }
         if (name === "text") {
-          item = title ? { ...value, title: `${title} · ${value.title}` } : value;
+          item = { ...value, title: `${title || value.explanation.method} · ${value.title}` };
           item.explanation.rationales = item.explanation.rationales || [];
           data.items.push(item);
           if (data.items.length > MOST_ITEMS) data.items.shift();
@@ -165,7 +165,8 @@
         }
         if (name === "done") {
           item.explanation = value.explanation;
-          at("status").textContent = `${item.explanation.rationales.length} rationales in ${item.explanation.seconds} s`;
+          const found = item.explanation.rationales.length;
+          at("status").textContent = `${found} ${found === 1 ? "rationale" : "rationales"} in ${item.explanation.seconds} s`;
           show();
         }
         if (name === "failed") throw new Error(value.error);

@@ -22,15 +22,11 @@ _PATIENCE = 10
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens there; port 0 is any that is free."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-    except (OSError, OverflowError) as error:
-        said = getattr(error, "strerror", None) or error
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server((str(address[0]), port), family=family)
+    except OSError as error:
+        said = error.strerror or error
         raise RationalesError(f"cannot listen on {host}, port {port}: {said}") from error
-    return listening
 
 
 def serve(app: Starlette, listening: socket.socket) -> None:

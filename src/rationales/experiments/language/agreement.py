@@ -23,7 +23,7 @@ from rationales.experiments.language.templates import PAIRS, TEMPLATES, complete
 from rationales.experiments.methods import Compared
 from rationales.experiments.run import Run, language_experiment, without_adapter
 from rationales.options import Options
-from rationales.render import figures
+from rationales.render import figures, viewer
 from rationales.render.matrix import matrix
 from rationales.result import Explanation
 from rationales.runs import Line, Lines, OnProgress, Pace
@@ -108,7 +108,9 @@ def run(run: Run, explainer: Explainer, settings: Settings, progress: OnProgress
     for table, name in zip(results["tables"], ("agreement", "agreement-bare"), strict=False):
         run.draw(name, figures.bars(table, ("length", "ratio", "ante", "no_d")))
     data = run.part("matrix", lambda: explainer.explain(PROMPT, generate=12).to_dict())
-    run.draw("matrix", matrix(Explanation.from_dict(data)))
+    explanation = Explanation.from_dict(data)
+    run.draw("matrix", matrix(explanation))
+    run.write("matrix.html", viewer.page([explanation]))
     return results
 
 
