@@ -171,6 +171,7 @@ def test_agreement_runs_dies_and_goes_on(data, completes, tiny_explainer, tmp_pa
         "results.json",
         "table.md",
         "parts",
+        "matrix.html",
         *(f"{name}.{kind}" for name in ("agreement", "matrix") for kind in ("png", "svg")),
     }
     assert sorted(about["example"] for about in results["examples"]) == ["toy/1", "toy/2", "toy/3"]

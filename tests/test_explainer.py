@@ -207,3 +207,50 @@ def test_rationalize_needs_no_text():
     assert (found.indices, found.sufficient, found.predicted) == ((1, 0), True, True)
     with pytest.raises(RationalesError, match="inside"):
         rationales.rationalize(context, table, method="last-attention")
+
+
+def test_an_explanation_grows_to_what_explain_gives(tiny_explainer):
+    seen: list[Progress] = []
+    request = Request(TEXT, rationales.Options(generate=4))
+    grown = list(tiny_explainer.grow(request, on_progress=seen.append))
+    assert [len(each) for each in grown] == [0, 1, 2, 3, 4]
+    assert [each.complete for each in grown] == [False] * 4 + [True]
+    assert grown[-1] == tiny_explainer.explain(TEXT, generate=4)
+    assert (seen[0].done, seen[0].total, seen[-1].done) == (0, 4, 4)
+    with pytest.raises(RationalesError, match="empty"):
+        list(tiny_explainer.grow(Request(" ")))
+
+
+def test_a_prediction_is_that_of_the_steps(tiny_explainer):
+    explanation = tiny_explainer.explain(TEXT, generate=5)
+    for rationale in explanation:
+        for size, step in enumerate(rationale.steps, start=1):
+            found = tiny_explainer.predict(
+                explanation.tokens, rationale.target, rationale.indices[:size]
+            )
+            assert found.target_logprob == pytest.approx(step.target_logprob, abs=1e-4)
+            assert found.prediction_id == step.prediction_id
+            assert found.prediction_text == step.prediction_text
+            assert found.sufficient == (found.rank == 1)
+    with pytest.raises(RationalesError, match="must come before"):
+        tiny_explainer.predict(explanation.tokens, 3, [3])
+    with pytest.raises(RationalesError, match="give all tokens"):
+        tiny_explainer.predict(explanation.tokens[1:], 2, [])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"unit": "word"}, {"coarse_to_fine": True}, {"fast": True}, {"method": "exhaustive"}],
+)
+def test_a_search_within_some_tokens_keeps_no_others(tiny_explainer, options):
+    explanation = tiny_explainer.explain(TEXT, generate=5)
+    first = max(explanation, key=len)
+    within = tuple(i for i in range(first.target) if i != first.indices[-1])
+    asked = rationales.Options(target=first.target, **options)
+    *_, found = tiny_explainer.grow(Request(explanation.tokens, asked, within=within))
+    [rationale] = found
+    assert {*rationale.indices} <= {*within, first.target - 1}
+    assert rationale.predicted == first.predicted
+    assert rationale.optimal is None  # among all tokens, a smaller one may be sufficient
+    assert found.options["within"] == list(within)
+    assert Explanation.from_json(found.to_json()) == found

@@ -151,8 +151,8 @@ def test_a_page_to_download(client, tiny_explainer):
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
-        ({}, 422, "text must be a text"),
-        ({"text": 3}, 422, "text must be a text"),
+        ({}, 422, "text must be a string"),
+        ({"text": 3}, 422, "text must be a string"),
         ({"text": TEXT, "model": "../../etc/passwd"}, 404, "no model"),
         ({"text": TEXT, "option": {}}, 422, "unknown field"),
         ({"text": TEXT, "options": {"generat": 3}}, 422, "unknown option"),
@@ -167,6 +167,8 @@ def test_a_page_to_download(client, tiny_explainer):
         ({"tokens": [], "target": 1}, 422, "tokens"),
         ({"tokens": [{"id": 1, "text": "a"}], "target": 1}, 422, "target"),
         ({"tokens": [{"id": 1, "text": "a"}] * 61, "target": 1}, 413, "61 tokens"),
+        ({"text": TEXT, "options": {"continuation": " Court" * 60}}, 413, "tokens, and this"),
+        ({"text": TEXT * 4, "options": {"target": "all", "span": True}}, 413, "option span"),
         ({"tokens": [{"id": -1, "text": "a"}] * 3, "target": 2}, 422, "id"),
         ({"tokens": [{"id": 1, "text": "a"}] * 3, "target": 2, "within": [5]}, 422, "within"),
         ({"tokens": [{"id": 1, "text": "a"}] * 3, "target": 2, "text": "a"}, 422, "not both"),
@@ -206,6 +208,35 @@ def test_what_is_no_json_object_is_refused(client, content):
     assert "JSON" in answer.json()["error"]
 
 
+def test_what_is_no_unicode_is_refused(client):
+    answer = client.post(
+        "/explain", content=rb'{"text": "\ud800"}', headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 422
+    assert "Unicode" in answer.json()["error"]
+
+
+def test_source_tokens_are_for_translations_and_come_first(client):
+    for sides in (["source"] * 3, ["target", "source", "target"]):
+        tokens = [{"id": 1, "text": "a", "side": side} for side in sides]
+        answer = client.post("/score", json={"tokens": tokens, "target": 2, "keep": []})
+        assert answer.status_code == 422
+        assert "source tokens" in answer.json()["error"]
+
+
+def test_a_score_is_judged_by_the_criterion_that_is_given(client, tiny_explainer):
+    explanation = tiny_explainer.explain(TEXT, generate=6)
+    rationale = max(explanation, key=len)
+    body = {"tokens": bare(explanation), "target": rationale.target, "keep": []}
+    plain = client.post("/score", json=body).json()
+    assert not plain["sufficient"]
+    asked = {**body, "criterion": f"top-k={plain['rank']}"}
+    assert client.post("/score", json=asked).json()["sufficient"]
+    everything = {**body, "keep": list(range(rationale.target)), "criterion": "ratio=1"}
+    assert client.post("/score", json=everything).json()["sufficient"]
+    assert client.post("/score", json={**body, "criterion": "magic"}).status_code == 422
+
+
 def test_a_token_id_that_the_model_lacks(client):
     tokens = [{"id": 10**6, "text": "a"}] * 3
     assert (
@@ -241,6 +272,9 @@ def test_a_client_that_sends_slowly_is_given_up(server):
         ({"Sec-Fetch-Site": "cross-site"}, 403),
         ({"Sec-Fetch-Site": "same-origin"}, 200),
         ({"Content-Type": "text/plain"}, 415),
+        ({"Host": "["}, 403),
+        ({"Origin": "http://["}, 403),
+        ({"Cookie": "a/b=1; x y=2"}, 200),
     ],
 )
 def test_other_hosts_and_origins_are_refused(client, headers, status):
@@ -365,6 +399,56 @@ def test_a_client_with_many_requests_does_not_hold_up_others(tiny_explainer, hel
             thread.join()
         positions = [data["position"] for name, data in told if name == "queued"]
         assert positions[0] == 2  # behind one request of the other client, not behind two
+
+
+def test_one_request_of_a_client_runs_at_a_time(tiny_explainer, held):
+    with (
+        served({"tiny": tiny_explainer}, limits=replace(SMALL, at_once=2)) as address,
+        httpx.Client(base_url=address, timeout=60) as many,
+    ):
+        many.get("/healthz")
+        body = {"text": TEXT, "options": {"generate": 1}}
+        threads = [threading.Thread(target=events, args=(many, body)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: httpx.get(f"{address}/healthz").json()["waiting"] == 1)
+        told: list = []
+        other = asking(address, told)
+        wait_until(lambda: httpx.get(f"{address}/healthz").json()["running"] == 2)
+        held.go.set()
+        for thread in (*threads, other):
+            thread.join()
+        assert [name for name, _ in told][:1] == ["started"]
+
+
+def test_a_fault_in_a_score_is_one_sentence(tiny_explainer, monkeypatch):
+    def broken(self, queries):
+        raise RuntimeError("shapes cannot be multiplied\nmore")
+
+    explanation = tiny_explainer.explain(TEXT, target="last")
+    body = {"tokens": bare(explanation), "target": explanation[0].target, "keep": []}
+    with served({"tiny": tiny_explainer}) as address:
+        with monkeypatch.context() as patch:
+            patch.setattr(CausalScorer, "score", broken)
+            answer = httpx.post(f"{address}/score", json=body)
+            assert answer.status_code == 500
+            assert answer.json() == {"error": "the model failed: shapes cannot be multiplied"}
+            assert "content-security-policy" in answer.headers
+        assert httpx.post(f"{address}/score", json=body).status_code == 200
+
+
+def test_probabilities_that_are_nan_fail_one_request(tiny_explainer, tiny_model):
+    weight = tiny_model.lm_head.weight.data
+    before = weight.clone()
+    with served({"tiny": tiny_explainer}) as address, httpx.Client(base_url=address) as client:
+        try:
+            weight.fill_(float("nan"))
+            name, data = events(client, {"text": TEXT})[-1]
+            assert name == "failed"
+            assert "NaN" in data["error"]
+        finally:
+            weight.copy_(before)
+        assert events(client, {"text": TEXT, "options": {"generate": 1}})[-1][0] == "done"
 
 
 def test_work_stops_when_its_client_has_gone(tiny_explainer, held):

@@ -30,7 +30,7 @@ from rationales.result import Explanation, Prediction, Rationale
 from rationales.scoring.protocol import SubsetScorer, fresh
 from rationales.search.base import Asking, Search
 from rationales.search.choose import make_searches
-from rationales.search.criterion import is_first_choice
+from rationales.search.criterion import make_criterion
 from rationales.search.driver import run
 from rationales.targets import find_targets
 from rationales.text import (
@@ -194,7 +194,7 @@ class Explainer:
                 on_scored=lambda count: tell(evaluations=count),
             ):
                 if isinstance(found, Rationale):
-                    job.found.append(found)
+                    job.add(found, self.tokenizer)
                 else:
                     job.error = job.error or found
                 tell(done=1)
@@ -225,30 +225,43 @@ class Explainer:
         yield self._explanation(job)
         contexts = enumerate(job.contexts)
         for _, rationale in self.rationalize(contexts, job.request.options, on_scored=tell):
-            job.found.append(rationale)
+            job.add(rationale, self.tokenizer)
             tell()
             yield self._explanation(job)
 
-    def predict(self, text: str | Sequence[Token], target: int, keep: Iterable[int]) -> Prediction:
+    def predict(
+        self,
+        text: str | Sequence[Token],
+        target: int,
+        keep: Iterable[int],
+        *,
+        criterion: str = "argmax",
+        instead_of: str | None = None,
+    ) -> Prediction:
         """What the model predicts in the place of a token from some of the tokens before it.
 
         The text may be given by the tokens of its explanation. ``target`` is the index of the
         token, ``keep`` are those of the others. Pinned tokens and the one before the target are
         kept in any case.
         """
-        passage, [target] = self._passage(text, Options(target=target))
-        context = passage.context(target)
+        options = Options(target=target, criterion=criterion, instead_of=instead_of)
+        passage, [target] = self._passage(text, options)
+        extra_ids = self._alternative(passage, [target], options)
+        context = replace(passage.context(target), extra_ids=extra_ids)
         kept = {*keep}
         if not kept <= {*range(target)}:
             raise RationalesError(f"what is kept must come before token {target}, the target")
-        [score] = fresh(self.scorer).score([(context, context.keep({*kept, *context.required}))])
+        queries = [(context, context.keep({*kept, *context.required}))]
+        if criterion.startswith("ratio"):  # of what the full context gives
+            queries.append((context, context.keep(context.everything)))
+        score, *full = fresh(self.scorer).score(queries)
         return Prediction(
             target_logprob=score.target_logprob,
             prediction_id=score.prediction_id,
             prediction_logprob=score.prediction_logprob,
             prediction_text=token_text(self.tokenizer, score.prediction_id),
             rank=score.rank,
-            sufficient=is_first_choice(score, context),
+            sufficient=make_criterion(criterion, context, full[0] if full else score).met(score),
         )
 
     def _begin(self, request: Request) -> Job:
@@ -297,6 +310,8 @@ class Explainer:
         passage = (
             encode(self.tokenizer, text, options) if isinstance(text, str) else Passage.of(text)
         )
+        if passage.source:
+            raise RationalesError("a language model has no source tokens: leave out their side")
         self._check_ids(passage.ids)
         if options.target is not None:
             targets = find_targets(passage, options.target)
@@ -368,14 +383,24 @@ class Explainer:
             method=job.request.options.method,
             evaluation="+".join(sorted({*map(evaluation, job.contexts)}, reverse=True)) or "none",
             tokens=job.passage.tokens,
-            rationales=job.rationales(self.tokenizer),
+            rationales=tuple(sorted(job.found, key=lambda found: found.target)),
             seconds=time.perf_counter() - job.started,
             unexplainable=job.unexplainable,
             complete=len(job.found) == len(job.contexts),
             id=job.request.id,
             adapter=self.adapter,
-            options=job.request.options.shaping(),
+            options=job.request.options.shaping()
+            | ({} if job.request.within is None else {"within": list(job.request.within)}),
         )
+
+    def without_adapter(self) -> Explainer:
+        """The explainer of the same model without its adapter."""
+        from rationales.scoring.adapted import AdaptedScorer
+
+        if not isinstance(self.scorer, AdaptedScorer):
+            return self
+        base = self.scorer.base
+        return Explainer(base, self.tokenizer, name=self.name, model=base.model)
 
     def check_length(self, what: str, tokens: int, seen: int = 0) -> None:
         """Raise if the model has too few positions for this many tokens.

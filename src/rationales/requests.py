@@ -69,8 +69,8 @@ class Job:
         """Whether it can be answered: by an explanation, or by what went wrong."""
         return len(self.found) == len(self.contexts) or self.error is not None
 
-    def rationales(self, tokenizer: Tokenizer) -> tuple[Rationale, ...]:
-        """What was found, in text order, with the texts of targets and predictions."""
+    def add(self, found: Rationale, tokenizer: Tokenizer) -> None:
+        """Add what was found, with the texts of targets and predictions."""
 
         def named(step: Step) -> Step:
             return replace(step, prediction_text=token_text(tokenizer, step.prediction_id))
@@ -86,4 +86,4 @@ class Job:
                 full_context=rationale.full_context and named(rationale.full_context),
             )
 
-        return tuple(map(with_texts, sorted(self.found, key=lambda found: found.target)))
+        self.found.append(with_texts(found))

@@ -38,6 +38,8 @@ class Passage:
             if token.index != place:
                 raise RationalesError(f"token {place} has the index {token.index}: give all tokens")
         source = sum(token.side == "source" for token in tokens)
+        if any(token.side != "source" for token in tokens[:source]):
+            raise RationalesError("the source tokens of a translation come first")
         return cls(tuple(tokens), len(tokens), source)
 
     @property

@@ -91,7 +91,7 @@ def opened(printing: Printing, texts: Texts) -> Iterator[Output]:
     if format is not None and sys.stdout is None:
         raise RationalesError("standard output is closed: give --json a file")
     _check_files(texts, path, is_printing=format is not None)
-    _check_pictures(printing, texts)
+    _check_pictures(printing, texts, path)
     with nullcontext() if path is None else json_file(path) as write:
         output = Output(format, several, printing.steps is not None, write)
         output.keeps = printing.html is not None or printing.plot is not None
@@ -205,13 +205,23 @@ def _check_files(texts: Texts, path: str | None, is_printing: bool) -> None:
         raise RationalesError("standard output goes to the file that the text is read from")
 
 
-def _check_pictures(printing: Printing, texts: Texts) -> None:
+def _check_pictures(printing: Printing, texts: Texts, json_path: str | None) -> None:
     """Raise for a page or a figure that could not be written after all the work."""
+    taken = [each for each in (texts.file, texts.jsonl, json_path) if each is not None]
     for path in (printing.html, printing.plot):
-        if path is not None and (not Path(path).absolute().parent.is_dir() or Path(path).is_dir()):
+        if path is None:
+            continue
+        if not Path(path).absolute().parent.is_dir() or Path(path).is_dir():
             raise RationalesError(f"cannot write {path}: give a file in a folder that exists")
+        if any(Path(path).resolve() == Path(each).resolve() for each in taken):
+            raise RationalesError(f"{path} is read or written already: give another file")
+        taken.append(path)
     if printing.plot is None:
+        if printing.plot_kind != "matrix":
+            raise RationalesError("--plot-kind says what --plot draws: give --plot a file")
         return
+    if printing.plot_kind == "candidates" and not printing.steps:
+        raise RationalesError("--plot-kind candidates needs them: give --steps a number")
     if texts.jsonl is not None:
         raise RationalesError("--plot draws one text: leave it out, or leave out --jsonl")
     from rationales.render import figures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import typer
 from rationales.cli.arguments import NO_ADAPTER
 from rationales.cli.command import command
 from rationales.cli.progress import Bar
-from rationales.errors import MissingExtraError
+from rationales.errors import MissingExtraError, RationalesError
 
 EXAMPLES = """
 [bold]Examples[/bold]\n
@@ -51,6 +52,8 @@ def serve(serving: Serving) -> None:
     with listen(serving.host, serving.port) as listening, Bar() as bar:
         is_open = serving.host not in LOOPBACK
         token = serving.token or (secrets.token_urlsafe(24) if is_open else None)
+        if token is not None and not re.fullmatch(r"[\w.~-]{8,}", token, re.ASCII):
+            raise RationalesError("--token takes letters, digits and . _ ~ -, at least eight")
         from rationales.serve.models import load_models
 
         adapter: Any = False if serving.adapter == NO_ADAPTER else serving.adapter

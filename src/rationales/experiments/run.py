@@ -85,7 +85,7 @@ def subject_of(
     from rationales.models.identity import fingerprint
 
     metrics.check()
-    model = without_adapter(explainer).model
+    model = explainer.without_adapter().model
     if model is None:
         raise RationalesError("the experiments look inside the model: a black box will not do")
     folder = None if explainer.adapter is None else adapter_folder(adapter or DEFAULT_ADAPTER)
@@ -99,17 +99,6 @@ def subject_of(
             **{file: sha256(data_file(file)) for file in data if isinstance(file, str)},
         },
     }
-
-
-def without_adapter(explainer: Explainer) -> Explainer:
-    """The explainer of the same model without its adapter."""
-    from rationales.explainer import Explainer
-    from rationales.scoring.adapted import AdaptedScorer
-
-    if not isinstance(explainer.scorer, AdaptedScorer):
-        return explainer
-    base = explainer.scorer.base
-    return Explainer(base, explainer.tokenizer, name=explainer.name, model=base.model)
 
 
 def language_experiment(

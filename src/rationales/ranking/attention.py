@@ -23,7 +23,7 @@ import torch
 
 from rationales.context import Context
 from rationales.errors import RationalesError
-from rationales.ranking.inside import inputs, is_encoder_decoder, places
+from rationales.ranking.inside import frozen, inputs, is_encoder_decoder, places
 from rationales.scoring.hooks import logits_of
 
 
@@ -31,7 +31,7 @@ from rationales.scoring.hooks import logits_of
 def attention_importances(model: Any, method: str, run: Sequence[Context]) -> torch.Tensor:
     """The attention weight of each token."""
     at = places(run)
-    with eager_attention(model), logits_of(model, lambda states: states[:, -1:]):
+    with frozen(model), eager_attention(model), logits_of(model, lambda states: states[:, -1:]):
         output = model(**inputs(model, run[-1]), output_attentions=True)
     if not is_encoder_decoder(model):
         return _rows(model, method, output.attentions, at)

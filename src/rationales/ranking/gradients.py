@@ -26,7 +26,7 @@ from numpy.polynomial.legendre import leggauss
 
 from rationales.context import Context
 from rationales.errors import RationalesError
-from rationales.ranking.inside import inputs, is_encoder_decoder, places
+from rationales.ranking.inside import frozen, inputs, is_encoder_decoder, places
 from rationales.scoring.hooks import changing, logits_of
 
 
@@ -48,12 +48,13 @@ def gradient_importances(
     # The logits of many targets need more memory than the layers of a short context.
     rows = max(1, batch_tokens // max(1, length, 8 * len(run)))
     for scales, weights in torch.split(path, rows, dim=1):
-        for number, (embedded, gradients) in enumerate(_gradients(model, run, scales)):
-            if method == "gradient-norm":
-                effects = gradients.norm(dim=-1)
-            else:
-                effects = (embedded * gradients).sum(dim=-1)
-            importances[number] += weights @ effects
+        with frozen(model):
+            for number, (embedded, gradients) in enumerate(_gradients(model, run, scales)):
+                if method == "gradient-norm":
+                    effects = gradients.norm(dim=-1)
+                else:
+                    effects = (embedded * gradients).sum(dim=-1)
+                importances[number] += weights @ effects
     return importances
 
 

@@ -27,18 +27,13 @@ _LONGEST_RUN = 12
 def rank_in_runs(
     model: Any, contexts: Sequence[Context], rank_run: Callable[[Sequence[Context]], torch.Tensor]
 ) -> list[list[float]]:
-    """The importances of each context, from those of runs: (contexts, length of the longest).
-
-    The model is frozen while ``rank_run`` looks at a run.
-    """
+    """The importances of each context, from those of runs: (contexts, length of the longest)."""
     found: list[list[float]] = []
     for run in _runs(contexts, rope_switch(model)):
-        with frozen(model):
-            forget_long_sequences(dynamic_rope(model))
-            rows = list(rank_run(run))
-            if any(row[len(c.ids) :].any() for row, c in zip(rows, run, strict=True)):
-                # The model looks ahead, as a bidirectional one does: a prefix needs its own pass.
-                rows = [rank_run([context])[0] for context in run]
+        rows = list(rank_run(run))
+        if any(row[len(c.ids) :].any() for row, c in zip(rows, run, strict=True)):
+            # The model looks ahead, as a bidirectional one does: a prefix needs its own pass.
+            rows = [rank_run([context])[0] for context in run]
         found += [row[: len(c.ids)].tolist() for row, c in zip(rows, run, strict=True)]
     return found
 
@@ -102,8 +97,9 @@ def is_encoder_decoder(model: Any) -> bool:
 
 @contextmanager
 def frozen(model: Any) -> Iterator[None]:
-    """The model at rest (``scoring.guard``) with frozen parameters; all is put back at the end."""
+    """The model for one pass, at rest (``scoring.guard``), its parameters frozen meanwhile."""
     with torch.inference_mode(False), at_rest(model):
+        forget_long_sequences(dynamic_rope(model))
         learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
         try:
             for parameter in learning:

@@ -79,6 +79,8 @@ def make_search(
     if context.units is None:  # those of disjoint and coarse-to-fine search are tokens
         others = tuple(replace(other, units=None) for other in rationale.alternatives)
         rationale = replace(rationale, units=None, alternatives=others)
+    if context.excluded:  # among all tokens, a smaller one may be sufficient
+        rationale = replace(rationale, optimal=None)
     predicted = is_first_choice(full, context)
     return replace(rationale, predicted=predicted, full_context=make_step(full))
 

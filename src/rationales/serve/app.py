@@ -6,9 +6,10 @@ Explanations come as server-sent events, target by target. See docs/api.md.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -18,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -32,8 +33,10 @@ from rationales.options import Options, check_input
 from rationales.render import viewer
 from rationales.result import Explanation
 from rationales.schema import read_tokens, to_plain
+from rationales.scoring.guard import LOCK
 from rationales.serve.safety import Safety
 from rationales.serve.work import Event, TooMany, Turn, Turns
+from rationales.text import check_unicode, token_ids
 
 
 @dataclass(frozen=True)
@@ -109,11 +112,7 @@ def create_app(
             Route("/html", server.html, methods=["POST"]),
         ],
         middleware=[safety],
-        exception_handlers={
-            HTTPException: _http_error,
-            RationalesError: _http_error,
-            Exception: _http_error,
-        },
+        exception_handlers={HTTPException: _http_error, RationalesError: _http_error},
         lifespan=lifespan,
     )
 
@@ -126,7 +125,7 @@ class _Server:
     def __init__(self, explainers: Mapping[str, Explainer], limits: Limits) -> None:
         self.explainers = dict(explainers)
         self.limits = limits
-        self._scoring = 0
+        self._scoring = Counter[str]()  # by client
 
     async def health(self, request: Request) -> Response:
         running, waiting = len(self.turns.running), len(self.turns.waiting)
@@ -138,7 +137,7 @@ class _Server:
     async def explain(self, request: Request) -> Response:
         body = await self._body(request, {"model", "text", "tokens", "target", "within", "options"})
         name, explainer = self._explainer(body)
-        asked = await run_in_threadpool(self._request, explainer, body)
+        asked = await _computed(partial(self._request, explainer, body))
         try:
             turn = self.turns.join(request.scope["client_id"], partial(self._work, name, asked))
         except TooMany as error:
@@ -146,17 +145,22 @@ class _Server:
         return _Events(turn)  # type: ignore[return-value]  # any ASGI application will do
 
     async def score(self, request: Request) -> Response:
-        body = await self._body(request, {"model", "tokens", "target", "keep"})
+        known = {"model", "tokens", "target", "keep", "criterion", "instead_of"}
+        body = await self._body(request, known)
         _, explainer = self._explainer(body)
         tokens, target = self._tokens(body)
         keep = _indices(body, "keep", target)
-        if self._scoring >= self.limits.scores:
-            raise HTTPException(503, f"{self._scoring} scores wait: ask again later")
-        self._scoring += 1
+        how = {name: body[name] for name in ("criterion", "instead_of") if name in body}
+        own = request.scope["client_id"]
+        if self._scoring[own] >= self.limits.waiting_of_one:
+            raise HTTPException(429, f"{self._scoring[own]} of your scores wait: let one finish")
+        if sum(self._scoring.values()) >= self.limits.scores:
+            raise HTTPException(503, f"{self.limits.scores} scores wait: ask again later")
+        self._scoring[own] += 1
         try:
-            found = await run_in_threadpool(explainer.predict, tokens, target, keep)
+            found = await _computed(partial(explainer.predict, tokens, target, keep, **how))
         finally:
-            self._scoring -= 1
+            self._scoring -= Counter({own: 1})  # which drops those that have none left
         return JSONResponse(to_plain(found))
 
     async def html(self, request: Request) -> Response:
@@ -168,7 +172,7 @@ class _Server:
         def page() -> str:
             return viewer.page([Explanation.from_dict(each) for each in given])
 
-        return Response(await run_in_threadpool(page), media_type="text/html")
+        return Response(await _computed(page), media_type="text/html")
 
     async def _body(
         self, request: Request, known: set[str], most: int | None = None
@@ -187,6 +191,8 @@ class _Server:
                         raise HTTPException(413, f"the request has more than {most:,} bytes")
         except TimeoutError as error:
             raise HTTPException(408, "the request took too long to arrive") from error
+        except ClientDisconnect as error:
+            raise HTTPException(400, "the client has gone") from error
         try:
             body = json.loads(data)
         except (ValueError, RecursionError) as error:
@@ -234,26 +240,37 @@ class _Server:
             text = self._text(body, explainer)
         options = Options().change(**given)
         check_input(options, explainer.kind)
+        more = " ".join(each for each in (options.continuation, options.prefix) if each)
+        count = self._count(more, explainer) if more else 0
+        count += self._count(text, explainer) if isinstance(text, str) else len(text)
+        self._check_length(count, "tokens", self.limits.tokens)
+        if options.span:
+            self._check_length(count, "tokens with the option span", self.limits.targets)
         return requests.Request(text, options, within=within)
 
     def _text(self, body: Mapping[str, Any], explainer: Explainer) -> str:
         """The text of a request, which is not too long."""
         text = body.get("text")
         if not isinstance(text, str):
-            raise HTTPException(422, "text must be a text")
+            raise HTTPException(422, "text must be a string")
         if "within" in body or "target" in body:
             raise HTTPException(
                 422, "within and target go with tokens; a text has the option target"
             )
-        self._check_length("the text has", len(text), "characters", self.limits.characters)
-        tokens = len(explainer.tokenizer(text, verbose=False)["input_ids"])
-        self._check_length("the text has", tokens, "tokens", self.limits.tokens)
+        self._check_length(len(text), "characters", self.limits.characters)
         return text
 
-    def _check_length(self, begin: str, count: int, what: str, most: int) -> None:
+    def _count(self, text: str, explainer: Explainer) -> int:
+        """How many tokens a text has."""
+        check_unicode(text)
+        self._check_length(len(text), "characters", self.limits.characters)
+        with LOCK:  # tokenizers of translation models have a mode
+            return len(token_ids(explainer.tokenizer, text, specials=True))
+
+    def _check_length(self, count: int, what: str, most: int) -> None:
         if count > most:
             raise HTTPException(
-                413, f"{begin} {count:,} {what}, and this server takes {most:,}: give fewer"
+                413, f"the text has {count:,} {what}, and this server takes {most:,}: shorten it"
             )
 
     def _tokens(self, body: Mapping[str, Any]) -> tuple[tuple[Token, ...], int]:
@@ -261,7 +278,7 @@ class _Server:
         tokens, target = body.get("tokens"), body.get("target")
         if not isinstance(tokens, list) or not tokens:
             raise HTTPException(422, "tokens must be a list of tokens, not empty")
-        self._check_length("there are", len(tokens), "tokens", self.limits.tokens)
+        self._check_length(len(tokens), "tokens", self.limits.tokens)
         if not isinstance(target, int) or isinstance(target, bool) or not 0 < target < len(tokens):
             raise HTTPException(
                 422, f"target must be the index of a token, from 1 to {len(tokens) - 1}"
@@ -286,12 +303,13 @@ class _Server:
                 [item] = viewer.page_data([explanation])["items"]
                 item["model"] = name
                 say(("text", item))
-            data = explanation.to_dict()
-            for rationale in data["rationales"]:
-                if rationale["target"] not in known:
-                    known.add(rationale["target"])
-                    say(("rationale", rationale))
-        say(("done", {**item, "explanation": data}))
+            new = tuple(each for each in explanation if each.target not in known)
+            known.update(each.target for each in new)
+            for rationale in replace(explanation, tokens=(), rationales=new).to_dict()[
+                "rationales"
+            ]:
+                say(("rationale", rationale))
+        say(("done", {**item, "explanation": explanation.to_dict()}))
 
 
 class _Events:
@@ -309,16 +327,30 @@ class _Events:
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(watch)
-                headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
-                await send({"type": "http.response.start", "status": 200, "headers": headers})
-                async for name, data in self.turn.events():
-                    text = json.dumps(data, ensure_ascii=False, allow_nan=False)
-                    body = f"event: {name}\ndata: {text}\n\n".encode()
-                    await send({"type": "http.response.body", "body": body, "more_body": True})
-                await send({"type": "http.response.body", "body": b""})
+                with suppress(TimeoutError):  # a client that does not read is given up
+                    await self._send_all(send)
                 group.cancel_scope.cancel()
         finally:
             self.turn.stop()
+
+    async def _send_all(self, send: Send) -> None:
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async for name, data in self.turn.events():
+            text = json.dumps(data, ensure_ascii=False, allow_nan=False)
+            body = f"event: {name}\ndata: {text}\n\n".encode()
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _computed(work: Callable[[], Any]) -> Any:
+    """What is computed in a thread; whatever goes wrong is an error of one sentence."""
+    try:
+        return await run_in_threadpool(work)
+    except (HTTPException, RationalesError):
+        raise
+    except Exception as error:
+        raise HTTPException(500, f"the model failed: {first_line(error)}") from error
 
 
 def _about(name: str, explainer: Explainer) -> dict[str, Any]:
@@ -351,6 +383,4 @@ async def _http_error(request: Request, error: Exception) -> Response:
     """One clear sentence, with the status that fits."""
     if isinstance(error, HTTPException):
         return JSONResponse({"error": error.detail}, error.status_code)
-    if isinstance(error, RationalesError):
-        return JSONResponse({"error": str(error)}, 422)
-    return JSONResponse({"error": f"the model failed: {first_line(error)}"}, 500)
+    return JSONResponse({"error": str(error)}, 422)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from rationales.experiments.run import without_adapter
+from rationales.errors import RationalesError
 from rationales.explainer import Explainer
 from rationales.loading import load
 from rationales.models.default import OnStage
@@ -29,7 +29,11 @@ def load_models(
     explainers: dict[str, Explainer] = {}
     for each in found:
         name = Path(each.name).name if Path(each.name).exists() else each.name
+        if name in explainers:
+            name = each.name
+        if name in explainers:
+            raise RationalesError(f"the model {name} is named twice: name it once")
         explainers[name] = each
         if each.adapter is not None:
-            explainers[f"{name}, without adapter"] = without_adapter(each)
+            explainers[f"{name}, without adapter"] = each.without_adapter()
     return explainers

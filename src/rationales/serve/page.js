@@ -8,7 +8,6 @@
   const OPTIONS = ["method", "unit", "fast", "minimal", "coarse_to_fine", "criterion", "instead_of",
     "continuation", "max_size", "disjoint", "beam", "keep_candidates", "src_lang", "tgt_lang"];
   const DEFAULTS = { method: "greedy", unit: "token" };
-  const MOST_ITEMS = 12;
   let view = null;
   let stop = null; // stops the request under way
 
@@ -26,10 +25,10 @@
 
   function fit() {
     const model = models.find((each) => each.name === at("model").value);
-    const can = { continue: model.kind === "causal", text: true, chat: model.chat,
-      translate: model.kind === "seq2seq" };
+    const causal = model.kind === "causal";
+    const can = { continue: causal, text: causal, chat: model.chat, translate: !causal };
     for (const input of document.querySelectorAll("input[name=mode]")) {
-      input.disabled = !can[input.value] || (input.value === "text" && model.kind === "seq2seq");
+      input.disabled = !can[input.value];
       input.parentElement.hidden = input.disabled;
     }
     if (document.querySelector("input[name=mode]:checked").disabled) {
@@ -154,7 +153,6 @@
           item = { ...value, title: `${title || value.explanation.method} · ${value.title}` };
           item.explanation.rationales = item.explanation.rationales || [];
           data.items.push(item);
-          if (data.items.length > MOST_ITEMS) data.items.shift();
           show();
           if (!title && data.items.length > 1) select(data.items.length - 1);
         }
@@ -172,7 +170,7 @@
         if (name === "failed") throw new Error(value.error);
       }
     } catch (error) {
-      at("status").textContent = error.name === "AbortError" ? "stopped" : "";
+      if (stop === own) at("status").textContent = error.name === "AbortError" ? "stopped" : "";
       if (error.name !== "AbortError") {
         at("error").textContent = error.message;
         at("error").hidden = false;
@@ -203,12 +201,13 @@
   }
 
   async function score({ item, target, keep }) {
-    return (await post("score", { model: named(item), tokens: bare(item), target, keep })).json();
+    const { criterion = "argmax", instead_of } = data.items[item].explanation.options || {};
+    const how = { ...(criterion !== "none" && { criterion }), ...(instead_of && { instead_of }) };
+    return (await post("score", { model: named(item), tokens: bare(item), target, keep, ...how })).json();
   }
 
   function search({ item, target, within }) {
-    const { method, ...chosen } = data.items[item].explanation.options || {};
-    delete chosen.span;
+    const { span, within: before, ...chosen } = data.items[item].explanation.options || {};
     return explain({ model: named(item), tokens: bare(item), target, within,
       options: { method: data.items[item].explanation.method, ...chosen } }, "your search");
   }

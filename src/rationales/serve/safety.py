@@ -9,19 +9,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
-from http.cookies import SimpleCookie
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-CLIENT, TOKEN = "rationales_client", "rationales_token"
-"""The cookies: which client this is, so that clients can take turns; and its token."""
+CLIENT = "rationales_client"
+"""The cookie that tells clients apart, so that they can take turns."""
 
 _HEADERS = {
     "Content-Security-Policy": (
@@ -43,13 +44,15 @@ class Safety:
     ) -> None:
         self.app, self.token, self.patience = app, token, patience
         self.hosts = {*LOOPBACK, host}
+        # Servers on other ports of this host have the same cookies.
+        self._cookie = f"rationales_token_{hashlib.sha256((token or '').encode()).hexdigest()[:8]}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        cookies = {name: each.value for name, each in SimpleCookie(headers.get("cookie")).items()}
+        cookies = cookie_parser(headers.get("cookie", ""))
         # Those without a cookie, which are no browsers, wait in one line for each address.
         scope["client_id"] = cookies.get(CLIENT) or str((scope.get("client") or [""])[0])
         new = "" if CLIENT in cookies else secrets.token_urlsafe(16)
@@ -69,11 +72,14 @@ class Safety:
 
     def _refused(self, scope: Scope, headers: Headers, cookies: dict[str, str]) -> Response | None:
         """The answer to a request that is not let in."""
-        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        origin = headers.get("origin")
+        try:
+            host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+            is_foreign = origin is not None and urlsplit(origin).netloc != headers.get("host")
+        except ValueError:
+            return _error(403, "the Host or the Origin header of the request is malformed")
         if self.token is None and host not in self.hosts:
             return _error(403, f"this server does not answer for the host {host[:80]!r}")
-        origin = headers.get("origin")
-        is_foreign = origin is not None and urlsplit(origin).netloc != headers.get("host")
         is_foreign |= headers.get("sec-fetch-site") in ("cross-site", "same-site")
         is_link = scope["method"] == "GET" and scope["path"] == "/"  # which is welcome
         if is_foreign and not is_link:
@@ -83,10 +89,10 @@ class Safety:
         asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if asked and self._is_token(asked):
             answer = RedirectResponse("/", status_code=303)
-            answer.headers.append("Set-Cookie", _cookie(TOKEN, self.token))
+            answer.headers.append("Set-Cookie", _cookie(self._cookie, self.token))
             return answer
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
-        if self._is_token(bearer) or self._is_token(cookies.get(TOKEN, "")):
+        if self._is_token(bearer) or self._is_token(cookies.get(self._cookie, "")):
             return None
         return _error(401, "give the token that the server printed: /?token=… or Authorization")
 
@@ -95,7 +101,8 @@ class Safety:
 
 
 def _cookie(name: str, value: str) -> str:
-    return f"{name}={value}; Path=/; HttpOnly; SameSite=Strict"
+    # Lax: a link in a mail opens the page. Requests that compute something are checked by origin.
+    return f"{name}={value}; Path=/; HttpOnly; SameSite=Lax"
 
 
 def _error(status: int, sentence: str) -> JSONResponse:

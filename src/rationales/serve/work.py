@@ -1,8 +1,8 @@
-"""Who works when: clients take turns, and work that nobody waits for any more stops.
+"""The queue: clients take turns, and work that nobody waits for any more stops.
 
-Requests wait in one line for each client, and clients take turns: one with many requests does not
-hold up the others. A few requests run at a time, each in a thread; they share the model pass by
-pass.
+Requests wait in one line for each client. Clients take turns, and one request of a client runs at a
+time: a client with many requests does not hold up the others. A few requests run at a time, each in
+a thread; they share the model pass by pass.
 """
 
 from __future__ import annotations
@@ -94,10 +94,13 @@ class Turns:
         await asyncio.to_thread(self._threads.shutdown)
 
     def _start_next(self) -> None:
-        while len(self.running) < self.at_once and self._lines:
-            client, line = next(iter(self._lines.items()))
+        while len(self.running) < self.at_once:
+            busy = {turn.client for turn in self.running}
+            client = next((each for each in self._lines if each not in busy), None)
+            if client is None:
+                break
+            line = self._lines.pop(client)
             turn = line.popleft()
-            del self._lines[client]
             if line:
                 self._lines[client] = line  # behind all others
             self.running.add(turn)
@@ -151,7 +154,7 @@ class Turn:
             pass
         except RationalesError as error:
             self._say(("failed", {"error": str(error)}))
-        except Exception as error:  # whatever the model's code raises: the next request works
+        except BaseException as error:  # whatever the model's code raises: the next request works
             self._say(("failed", {"error": f"the model failed: {first_line(error)}"}))
         finally:
             self._say(None)

@@ -21,7 +21,7 @@ from rationales.experiments import methods, tables
 from rationales.experiments.finding import KEY, Task, find_rationales
 from rationales.experiments.language.templates import PAIRS, TEMPLATES, completed
 from rationales.experiments.methods import Compared
-from rationales.experiments.run import Run, language_experiment, without_adapter
+from rationales.experiments.run import Run, language_experiment
 from rationales.options import Options
 from rationales.render import figures, viewer
 from rationales.render.matrix import matrix
@@ -82,7 +82,7 @@ def run(run: Run, explainer: Explainer, settings: Settings, progress: OnProgress
     compared = settings.compared
     chosen, filled = completed(explainer, run, settings.seed, settings.limit, progress)
     contexts = {each.id: each.context for each in chosen}
-    models = [explainer] + [without_adapter(explainer)] * (explainer.adapter is not None)
+    models = [explainer] + [explainer.without_adapter()] * (explainer.adapter is not None)
     lines = run.lines(KEY)
     tasks = [Task(model, method) for model in models for method in compared]
     find_rationales(tasks, contexts, lines, progress)
