@@ -31,6 +31,7 @@ from rationales.scoring.hooks import changing, logits_of
 
 
 @torch.enable_grad()  # the caller may have switched gradients off
+@torch.inference_mode(False)
 def gradient_importances(
     model: Any, method: str, steps: int, batch_tokens: int, run: Sequence[Context]
 ) -> torch.Tensor:
