@@ -26,6 +26,7 @@ PUBLIC = [
     "Method",
     "MissingExtraError",
     "Options",
+    "Prediction",
     "Progress",
     "Rationale",
     "RationalesError",

@@ -33,6 +33,7 @@ _HOMES = {
     "Request": "requests",
     "Candidate": "result",
     "Explanation": "result",
+    "Prediction": "result",
     "Rationale": "result",
     "Step": "result",
     "BlackBoxScorer": "scoring.blackbox",
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from rationales.requests import Request as Request
     from rationales.result import Candidate as Candidate
     from rationales.result import Explanation as Explanation
+    from rationales.result import Prediction as Prediction
     from rationales.result import Rationale as Rationale
     from rationales.result import Step as Step
     from rationales.scoring.blackbox import BlackBoxScorer as BlackBoxScorer
