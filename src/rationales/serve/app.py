@@ -237,7 +237,7 @@ class _Server:
             if body.get("within") is not None:
                 within = _indices(body, "within", target)
         else:
-            text = self._text(body, explainer)
+            text = _text(body)
         options = Options().change(**given)
         check_input(options, explainer.kind)
         more = " ".join(each for each in (options.continuation, options.prefix) if each)
@@ -247,18 +247,6 @@ class _Server:
         if options.span:
             self._check_length(count, "tokens with the option span", self.limits.targets)
         return requests.Request(text, options, within=within)
-
-    def _text(self, body: Mapping[str, Any], explainer: Explainer) -> str:
-        """The text of a request, which is not too long."""
-        text = body.get("text")
-        if not isinstance(text, str):
-            raise HTTPException(422, "text must be a string")
-        if "within" in body or "target" in body:
-            raise HTTPException(
-                422, "within and target go with tokens; a text has the option target"
-            )
-        self._check_length(len(text), "characters", self.limits.characters)
-        return text
 
     def _count(self, text: str, explainer: Explainer) -> int:
         """How many tokens a text has."""
@@ -305,9 +293,8 @@ class _Server:
                 say(("text", item))
             new = tuple(each for each in explanation if each.target not in known)
             known.update(each.target for each in new)
-            for rationale in replace(explanation, tokens=(), rationales=new).to_dict()[
-                "rationales"
-            ]:
+            only = replace(explanation, tokens=(), rationales=new).to_dict()
+            for rationale in only["rationales"]:
                 say(("rationale", rationale))
         say(("done", {**item, "explanation": explanation.to_dict()}))
 
@@ -363,6 +350,16 @@ def _about(name: str, explainer: Explainer) -> dict[str, Any]:
         "chat": causal and bool(getattr(explainer.tokenizer, "chat_template", None)),
         "methods": [m for m, each in METHODS.items() if causal or not each.causal_only],
     }
+
+
+def _text(body: Mapping[str, Any]) -> str:
+    """The text of a request."""
+    text = body.get("text")
+    if not isinstance(text, str):
+        raise HTTPException(422, "text must be a string")
+    if "within" in body or "target" in body:
+        raise HTTPException(422, "within and target go with tokens; a text has the option target")
+    return text
 
 
 def _indices(body: Mapping[str, Any], name: str, target: int) -> tuple[int, ...]:
