@@ -1,6 +1,7 @@
 """The searches of this package against the published algorithm, in one run, as ratios.
 
     make bench
+    python benchmarks/bench.py --quick
     python benchmarks/bench.py --settings a,c --limit 2 --out FOLDER
 
 Texts: ``settings.py``. The published algorithm: ``published.py``. What is checked: ``checks.py``.
@@ -8,9 +9,12 @@ The tables: ``table.py``, into FOLDER/table.md. Every finished piece is a line o
 FOLDER/lines.jsonl, and a run that was stopped goes on from there when it is started again.
 
 The published algorithm explains one target after another. The package explains all targets of (a)
-and of (b) in one call, as a user would; its time is shared out equally. In (c) it is given one
-target at a time too. In (a) and (b) its calls come in the middle of the published algorithm's, so
-that neither has the machine at a better time of day. Nothing is stored from one call to the next.
+and of (b) in one call, as a user would; its time is shared out equally. In (c) and (d) it is given
+one target at a time too. In (a) and (b) its calls come in the middle of the published algorithm's,
+in (c) and (d) beside them, target by target, so that neither has the machine at a better time of
+day. Nothing is stored from one call to the next.
+
+``--quick`` is for daily use: about five minutes on two cores with the default model.
 
 Peers run in their own environment (``peers.py``), on items written here and read back:
 
@@ -25,14 +29,14 @@ import argparse
 import json
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import published
 from checks import Models, difference, is_sufficient
-from measure import counted_tokens, machine, peak_gigabytes
-from settings import Item, make_items
+from measure import Work, machine, measured, peak_gigabytes
+from settings import FULL, QUICK, Item, make_items
 from table import write_tables
 
 import rationales
@@ -53,6 +57,8 @@ CAPS = {"c256": 12, "c512": 8, "c1024": 4}
 """Steps of the published algorithm in (c), and of the exact one that is compared with it."""
 EXACT_LIMIT = 24
 """In (c), exact greedy gives up at this size: its cost grows with the square of it."""
+ALONE = ("exact", "fast")
+"""The methods that (d) compares with the published algorithm, one target a call."""
 PEER_ITEMS = 5
 
 
@@ -96,15 +102,17 @@ class Bench:
             "adapter": self.explainer.adapter,
             "seed": self.arguments.seed,
             "limit": self.arguments.limit,
+            "quick": self.arguments.quick,
         }
         known = json.loads(path.read_text()) if path.exists() else {"run": how, "settings": {}}
         if known["run"] != how:
             raise SystemExit(f"{self.out} holds a run with {known['run']}: choose another --out")
+        amounts = QUICK if self.arguments.quick else FULL
+        if self.arguments.limit is not None:
+            amounts = amounts.at_most(self.arguments.limit)
         for setting in settings:
             if setting not in known["settings"]:
-                made = make_items(
-                    setting, self.explainer, self.arguments.seed, self.arguments.limit
-                )
+                made = make_items(setting, self.explainer, self.arguments.seed, amounts)
                 known["settings"][setting] = [item.to_dict() for item in made]
                 path.write_text(json.dumps(known, ensure_ascii=False) + "\n")
         return [Item.from_dict(each) for s in settings for each in known["settings"][s]]
@@ -114,9 +122,10 @@ class Bench:
     def run_published(self, item: Item) -> None:
         if self.done("run", "published", item.id):
             return
-        started = time.perf_counter()
-        found = self.published(item, CAPS.get(item.setting))
-        self.record(item, "published", time.perf_counter() - started, found.tokens, found)
+        with measured(self.models) as work:
+            found = self.published(item, CAPS.get(item.setting))
+        _check_tokens(work, found.tokens)
+        self.record(item, "published", work, found)
 
     def published(self, item: Item, max_steps: int | None) -> published.Published:
         return published.greedy(
@@ -138,11 +147,10 @@ class Bench:
             print(f"{method} is left out: {error}", flush=True)
             return
         requests = [Request(text, options.change(**which)) for text, which in _asked(items)]
-        with counted_tokens(self.models) as tokens:
-            started = time.perf_counter()
+        before = self.explainer.scorer.tokens
+        with measured(self.models) as work:
             answers = list(self.explainer.explain_all(requests))
-            seconds = (time.perf_counter() - started) / len(items)
-        each = sum(tokens) / len(items)
+        _check_tokens(work, self.explainer.scorer.tokens - before)
         for answer in answers:
             if isinstance(answer, rationales.Failure):
                 raise answer.error
@@ -152,12 +160,11 @@ class Bench:
             for rationale in explanation
         }
         for item in items:
-            self.record(
-                item, method, seconds, each, found[item.ids, item.target], shared=len(items)
-            )
+            self.record(item, method, work, found[item.ids, item.target], shared=len(items))
 
-    def record(self, item, method, seconds, tokens, found, shared: int = 1) -> None:
+    def record(self, item: Item, method: str, work: Work, found, shared: int = 1) -> None:
         """One line, with the sufficiency of what was found rechecked (not timed)."""
+        work = work.shared(shared)
         rechecked = is_sufficient(self.models, item, found.indices) if found.sufficient else None
         self.write(
             kind="run",
@@ -166,15 +173,16 @@ class Bench:
             item=item.id,
             context=item.target,
             begins_with=item.begins_with,
-            seconds=seconds,
-            tokens=tokens,
+            **vars(work),
             shared=shared,
             indices=list(found.indices),
             sufficient=found.sufficient,
             rechecked=rechecked,
         )
         print(
-            f"{item.id:9} {method:15} {seconds:8.2f} s  {len(found.indices):3} tokens"
+            f"{item.id:9} {method:15} {work.seconds:8.2f} s, "
+            f"{100 * work.model_seconds / work.seconds:.0f} % in the model: "
+            f"{work.tokens:7,.0f} tokens in {work.passes:6.2f} passes; size {len(found.indices):3}"
             f"{'' if found.sufficient else '  not sufficient'}",
             flush=True,
         )
@@ -203,6 +211,12 @@ class Bench:
                     self.run_ours([item], "exact capped", max_size=_capped_size(item))
                     self.run_ours([item], "exact", max_size=EXACT_LIMIT)
                 elif method in methods:
+                    self.run_ours([item], method)
+        for item in (item for item in items if item.setting == "d"):
+            if "published" in methods:
+                self.run_published(item)
+            for method in ALONE:
+                if method in methods:
                     self.run_ours([item], method)
 
     # --- checks
@@ -293,6 +307,15 @@ def _asked(items: list[Item]) -> list[tuple[str, dict]]:
     return list(asked.values())
 
 
+def _check_tokens(work: Work, expected: int) -> None:
+    """An error if the hooks did not see every pass: then the other columns are wrong too."""
+    if work.tokens != expected:
+        raise SystemExit(
+            f"{work.tokens} tokens went through the models' hooks and {expected} were computed: "
+            "some pass does not call the model, see measure.py"
+        )
+
+
 def _capped_size(item: Item) -> int:
     """The size of a rationale after as many steps as the published algorithm is given."""
     begins_empty = item.target - 1 in item.pinned
@@ -301,11 +324,14 @@ def _capped_size(item: Item) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", required=True, help="the folder of lines and tables")
-    parser.add_argument("--settings", default="a,b,c")
+    parser.add_argument("--out", help="the folder of lines and tables; with --quick, a new one")
+    parser.add_argument("--quick", action="store_true", help="few items, five minutes")
+    parser.add_argument("--settings", default="a,b,c,d")
     parser.add_argument("--methods", default=",".join(["published", *METHODS]))
     parser.add_argument("--again", default="", help="methods whose lines are measured anew")
-    parser.add_argument("--limit", type=int, help="passages (a), texts (b), targets a length (c)")
+    parser.add_argument(
+        "--limit", type=int, help="passages (a, d), texts (b), targets a length (c)"
+    )
     parser.add_argument("--model", help="a folder or a name; the default model if left out")
     parser.add_argument("--adapter", help="a folder, or none; the packaged one if left out")
     parser.add_argument("--seed", type=int, default=0)
@@ -313,6 +339,9 @@ def main() -> None:
     parser.add_argument("--peers", metavar="FILE", help="read what peers.py wrote")
     parser.add_argument("--memory", nargs=2, metavar=("METHOD", "ITEM"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.out is None and not arguments.quick:
+        parser.error("give --out, the folder of lines and tables, or --quick")
+    arguments.out = arguments.out or tempfile.mkdtemp(prefix="bench-")
     bench = Bench(arguments)
     if arguments.write_items:
         bench.write_items(arguments.write_items)
@@ -330,9 +359,11 @@ def main() -> None:
         (bench.out / "machine.json").write_text(json.dumps(machine(), indent=1) + "\n")
         bench.warm_up(items[0])
         bench.run(items, methods)
-        bench.measure_memory(items, methods)
+        if not arguments.quick:  # a process a method
+            bench.measure_memory(items, methods)
         bench.compare(items)
     print(write_tables(bench.out, bench.lines, CAPS))
+    print(f"Lines and tables: {bench.out}")
 
 
 if __name__ == "__main__":

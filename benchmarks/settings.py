@@ -6,7 +6,8 @@
     a token is the whole context or nothing, which says little about a search;
 (c) Lambada targets again, with Wikipedia before the passage so that the context has exactly 256,
     512 or 1,024 tokens. A target is taken if the model predicts it in all of these contexts, so
-    that the same targets show how the cost grows.
+    that the same targets show how the cost grows;
+(d) other Lambada targets than those of (a), for one call each.
 
 Only texts whose tokens come out the same when the text is tokenised again are taken: the package is
 given texts, the published algorithm token ids.
@@ -14,7 +15,7 @@ given texts, the published algorithm token ids.
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 
 import rationales
@@ -22,9 +23,6 @@ from rationales.compat.text import read_text
 from rationales.data import data_file
 from rationales.text import encode
 
-PASSAGES = 20
-TEXT_TOKENS = 64
-TEXTS = 5
 PROMPTS = (
     "The city council announced on Monday that",  # news
     "To make a simple tomato soup, first",  # a recipe
@@ -36,8 +34,31 @@ PROMPTS = (
     "In the middle of the night, the old man",
     "A good way to learn a language is",
 )
-TARGETS = {256: 3, 512: 3, 1024: 2}
-"""Context lengths of (c), and how many targets each has."""
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """How many items the settings have."""
+
+    passages: int
+    """Of (a), and as many of (d)."""
+    texts: int
+    text_tokens: int
+    targets: dict[int, int]
+    """Context lengths of (c), and how many targets each has."""
+
+    def at_most(self, limit: int) -> "Amounts":
+        """As these, with at most that many passages, texts and targets a length."""
+        return Amounts(
+            min(limit, self.passages),
+            min(limit, self.texts),
+            self.text_tokens,
+            {length: min(limit, targets) for length, targets in self.targets.items()},
+        )
+
+
+FULL = Amounts(passages=20, texts=5, text_tokens=64, targets={256: 3, 512: 3, 1024: 2})
+QUICK = Amounts(passages=4, texts=2, text_tokens=40, targets={256: 1})
 
 
 @dataclass(frozen=True)
@@ -67,37 +88,48 @@ class Item:
         return len({*pinned, self.target - 1})
 
 
-def make_items(setting: str, explainer: rationales.Explainer, seed: int, limit: int | None):
-    """The items of setting a, b or c, at most ``limit`` passages, texts or targets a length."""
+def make_items(
+    setting: str, explainer: rationales.Explainer, seed: int, amounts: Amounts
+) -> list[Item]:
+    """The items of setting a, b, c or d."""
     if setting == "a":
-        return list(lambada(explainer, min(PASSAGES, limit or PASSAGES), seed))
+        return list(lambada(explainer, "a", amounts.passages, seed))
     if setting == "b":
-        return list(own_texts(explainer, min(TEXTS, limit or TEXTS)))
+        return list(own_texts(explainer, amounts.texts, amounts.text_tokens))
     if setting == "c":
-        return list(long_contexts(explainer, limit, seed))
-    raise SystemExit(f"there is no setting {setting!r}: choose from a, b, c")
+        return list(long_contexts(explainer, amounts.targets, seed))
+    if setting == "d":
+        taken = {item.ids for item in lambada(explainer, "a", amounts.passages, seed)}
+        return list(lambada(explainer, "d", amounts.passages, seed + 2, taken))
+    raise SystemExit(f"there is no setting {setting!r}: choose from a, b, c, d")
 
 
-def lambada(explainer: rationales.Explainer, how_many: int, seed: int) -> Iterator[Item]:
-    """(a): passages whose last word the model begins to predict, in a seeded order."""
+def lambada(
+    explainer: rationales.Explainer,
+    setting: str,
+    how_many: int,
+    seed: int,
+    taken: Collection[tuple[int, ...]] = (),
+) -> Iterator[Item]:
+    """(a), (d): passages whose last word the model begins to predict, in a seeded order."""
     found = 0
     for before, word in _passages(seed):
-        item = _item(explainer, f"a-{found}", "a", before, word)
-        if item is not None and _predicted(explainer, item):
+        item = _item(explainer, f"{setting}-{found}", setting, before, word)
+        if item is not None and item.ids not in taken and _predicted(explainer, item):
             yield item
             found += 1
         if found == how_many:
             return
 
 
-def own_texts(explainer: rationales.Explainer, how_many: int) -> Iterator[Item]:
+def own_texts(explainer: rationales.Explainer, how_many: int, length: int) -> Iterator[Item]:
     """(b): every token that the model wrote."""
     texts = 0
     for prompt in PROMPTS:
         passage = encode(explainer.tokenizer, prompt, rationales.Options())
         ids = list(passage.ids)
         end = getattr(explainer.tokenizer, "eos_token_id", None)
-        while len(ids) < TEXT_TOKENS and ids[-1] != end:
+        while len(ids) < length and ids[-1] != end:
             ids.append(_prediction(explainer, tuple(ids)))
         text = _text(explainer, ids)
         rest = rationales.Options(continuation=text[len(prompt) :] or " ")
@@ -105,18 +137,19 @@ def own_texts(explainer: rationales.Explainer, how_many: int) -> Iterator[Item]:
         if ids[-1] == end or not text.startswith(prompt) or again.ids != tuple(ids):
             continue
         pinned = tuple(sorted(passage.pinned))
-        for target in range(len(passage.ids), TEXT_TOKENS):
+        for target in range(len(passage.ids), length):
             yield Item(f"b-{texts}-{target}", "b", text, tuple(ids), target, pinned, prompt)
         texts += 1
         if texts == how_many:
             return
 
 
-def long_contexts(explainer: rationales.Explainer, limit: int | None, seed: int) -> Iterator[Item]:
+def long_contexts(
+    explainer: rationales.Explainer, targets: dict[int, int], seed: int
+) -> Iterator[Item]:
     """(c): the same targets with more and more text before them."""
-    room = getattr(explainer.scorer, "max_positions", None) or max(TARGETS)
-    lengths = [length for length in TARGETS if length <= room]
-    wanted = {length: min(TARGETS[length], limit or TARGETS[length]) for length in lengths}
+    room = getattr(explainer.scorer, "max_positions", None) or max(targets)
+    lengths = [length for length in targets if length <= room]
     wiki = read_text(data_file("wikitext2/valid.raw")).text
     paragraphs = [p for p in wiki.split("\n") if len(p) > 200]
     rng, found = random.Random(seed), 0
@@ -132,9 +165,9 @@ def long_contexts(explainer: rationales.Explainer, limit: int | None, seed: int)
             items.append(item)
         if len(items) < len(lengths):
             continue
-        yield from (item for item in items if found < wanted[item.target])
+        yield from (item for item in items if found < targets[item.target])
         found += 1
-        if found >= max(wanted.values()):
+        if found >= max(targets[length] for length in lengths):
             return
 
 

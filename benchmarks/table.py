@@ -2,24 +2,40 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 from published import tokens_of
 
 Line = dict
 
+PASS_TOKENS = 65
+"""Token equivalents of a pass: what one costs before its first token, in tokens' time."""
+
 
 def write_tables(out: Path, lines: list[Line], caps: dict[str, int]) -> str:
     """The tables as text, which is also written to ``table.md``."""
-    runs = [line for line in lines if line["kind"] == "run"]
+    runs = [line | _derived(line) for line in lines if line["kind"] == "run"]
+    length = max((line["context"] + 1 for line in runs if line["setting"] == "b"), default=0)
     parts = [_short(runs, "a", "(a) the last word of Lambada passages")]
-    parts += [_short(runs, "b", "(b) all targets of texts of 64 tokens")]
+    parts += [_short(runs, "b", f"(b) all targets of texts of {length} tokens")]
     parts += [_long(runs, setting, cap) for setting, cap in caps.items()]
+    parts += [_short(runs, "d", "(d) the last word of other Lambada passages, one call each")]
+    parts += [_ratios(runs), _work(runs, caps)]
     parts += [_growth(runs, caps), _coarse(runs, caps), _same(lines), _recheck(runs)]
     parts += [_memory(lines), _peers(lines, runs)]
     text = "\n\n".join(part for part in parts if part) + "\n"
     (out / "table.md").write_text(text, encoding="utf-8")
     return text
+
+
+def _derived(line: Line) -> Line:
+    """What follows from the passes of a line; nothing, if they were not counted then."""
+    if "passes" not in line:
+        return {}
+    return {
+        "cost": PASS_TOKENS * line["passes"] + line["tokens"],
+        "other_cpu_seconds": line["cpu_seconds"] - line["model_cpu_seconds"],
+    }
 
 
 def _short(runs: list[Line], setting: str, title: str) -> str:
@@ -118,6 +134,66 @@ def _extrapolated(published: Line, exact: Line) -> Line:
     steps = len(exact["indices"]) - (exact["context"] - 1 in exact["indices"])
     tokens = tokens_of(exact["context"], steps, exact["begins_with"])
     return {"tokens": tokens, "seconds": published["seconds"] / published["tokens"] * tokens}
+
+
+def _ratios(runs: list[Line]) -> str:
+    """(d): each method against the others, on the targets that both have."""
+    found = _by_method(runs, "d")
+    rows = []
+    for one, other in (("fast", "exact"), ("exact", "published"), ("fast", "published")):
+        against, mine = _paired(found.get(other, {}), found.get(one, {}))
+        if not mine:
+            continue
+        middle = median(mine[key]["seconds"] / against[key]["seconds"] for key in mine)
+        both = [key for key in mine if mine[key]["sufficient"] and against[key]["sufficient"]]
+        sizes = [{key: lines[key] for key in both} for lines in (against, mine)]
+        rows.append(
+            [
+                f"{one} / {other}",
+                str(len(mine)),
+                _share(mine, against, "seconds"),
+                f"{middle:.3f}",
+                *(_share(mine, against, field) for field in ("tokens", "passes", "cost")),
+                f"{_size_ratio(*sizes)} ({len(both)})" if both else "",
+            ]
+        )
+    head = ["", "targets", "s", "s, median of ratios", "tokens", "passes", "cost", "size"]
+    return _table("(d) one target a call: ratios", head, rows) if rows else ""
+
+
+def _work(runs: list[Line], caps: dict[str, int]) -> str:
+    """What the methods ask of the model in each setting, and how much time is not the model's."""
+    rows = []
+    for setting in ("a", "b", *caps, "d"):
+        found = _by_method(runs, setting)
+        for method, own in found.items():
+            capped = setting in caps and method not in ("published", "exact capped")
+            against, mine = _paired({} if capped else found.get("published", {}), own)
+            rows.append(
+                [
+                    f"({setting}) {method}",
+                    f"{_sum(own, 'seconds') / len(own):.2f}",
+                    _number(_sum(own, "tokens"), len(own)),
+                    _number(_sum(own, "passes"), len(own), digits=2),
+                    _quotient(own, "tokens", "passes"),
+                    _number(_sum(own, "cost"), len(own)),
+                    _share(mine, against, "cost"),
+                    _quotient(own, "model_seconds", "seconds", percent=True),
+                    _quotient(own, "other_cpu_seconds", "cpu_seconds", percent=True),
+                ]
+            )
+    head = ["", "s", "tokens", "passes", "tokens a pass", "cost", "cost / published"]
+    return (
+        _table(
+            "The work of the model",
+            [*head, "time in the model", "processor time outside the model"],
+            rows,
+            f"Means a target. Cost: {PASS_TOKENS} × passes + tokens. Processor time: of all "
+            "threads.",
+        )
+        if rows
+        else ""
+    )
 
 
 def _growth(runs: list[Line], caps: dict[str, int]) -> str:
@@ -292,12 +368,20 @@ def _mean_size(lines: dict[str, Line]) -> float:
 
 
 def _sum(lines: dict[str, Line], field: str) -> float | None:
-    values = [line[field] for line in lines.values()]
+    """The sum of a field; None if a line, from an older run, has none."""
+    values = [line.get(field) for line in lines.values()]
     return None if None in values else sum(values)
 
 
-def _number(value: float | None, by: int = 1) -> str:
-    return "–" if value is None else f"{value / by:,.0f}"
+def _number(value: float | None, by: int = 1, digits: int = 0) -> str:
+    return "–" if value is None else f"{value / by:,.{digits}f}"
+
+
+def _quotient(lines: dict[str, Line], one: str, other: str, percent: bool = False) -> str:
+    above, below = _sum(lines, one), _sum(lines, other)
+    if above is None or not below:
+        return "–"
+    return f"{100 * above / below:.1f} %" if percent else f"{above / below:.0f}"
 
 
 def _share(own: dict[str, Line], against: dict[str, Line], field: str) -> str:
