@@ -58,7 +58,7 @@ class Amounts:
 
 
 FULL = Amounts(passages=20, texts=5, text_tokens=64, targets={256: 3, 512: 3, 1024: 2})
-QUICK = Amounts(passages=4, texts=2, text_tokens=40, targets={256: 1})
+QUICK = Amounts(passages=4, texts=1, text_tokens=48, targets={256: 1})
 
 
 @dataclass(frozen=True)
