@@ -14,7 +14,8 @@ one target at a time too. In (a) and (b) its calls come in the middle of the pub
 in (c) and (d) beside them, target by target, so that neither has the machine at a better time of
 day. Nothing is stored from one call to the next.
 
-``--quick`` is for daily use: about five minutes on two cores with the default model.
+``--quick`` is for daily use: about five minutes on two cores with the default model. Its passages
+are easy ones, so its ratios are not those of a whole run.
 
 Peers run in their own environment (``peers.py``), on items written here and read back:
 

@@ -16,7 +16,7 @@ given texts, the published algorithm token ids.
 import json
 import random
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import rationales
 from rationales.compat.text import read_text
@@ -46,19 +46,21 @@ class Amounts:
     text_tokens: int
     targets: dict[int, int]
     """Context lengths of (c), and how many targets each has."""
+    largest: int | None = None
+    """Passages with a larger greedy rationale are left out: one can take minutes."""
 
     def at_most(self, limit: int) -> "Amounts":
         """As these, with at most that many passages, texts and targets a length."""
-        return Amounts(
-            min(limit, self.passages),
-            min(limit, self.texts),
-            self.text_tokens,
-            {length: min(limit, targets) for length, targets in self.targets.items()},
+        return replace(
+            self,
+            passages=min(limit, self.passages),
+            texts=min(limit, self.texts),
+            targets={length: min(limit, targets) for length, targets in self.targets.items()},
         )
 
 
 FULL = Amounts(passages=20, texts=5, text_tokens=64, targets={256: 3, 512: 3, 1024: 2})
-QUICK = Amounts(passages=4, texts=1, text_tokens=48, targets={256: 1})
+QUICK = Amounts(passages=4, texts=1, text_tokens=48, targets={256: 1}, largest=8)
 
 
 @dataclass(frozen=True)
@@ -93,21 +95,21 @@ def make_items(
 ) -> list[Item]:
     """The items of setting a, b, c or d."""
     if setting == "a":
-        return list(lambada(explainer, "a", amounts.passages, seed))
+        return list(lambada(explainer, "a", amounts, seed))
     if setting == "b":
         return list(own_texts(explainer, amounts.texts, amounts.text_tokens))
     if setting == "c":
         return list(long_contexts(explainer, amounts.targets, seed))
     if setting == "d":
-        taken = {item.ids for item in lambada(explainer, "a", amounts.passages, seed)}
-        return list(lambada(explainer, "d", amounts.passages, seed + 2, taken))
+        taken = {item.ids for item in lambada(explainer, "a", amounts, seed)}
+        return list(lambada(explainer, "d", amounts, seed + 2, taken))
     raise SystemExit(f"there is no setting {setting!r}: choose from a, b, c, d")
 
 
 def lambada(
     explainer: rationales.Explainer,
     setting: str,
-    how_many: int,
+    amounts: Amounts,
     seed: int,
     taken: Collection[tuple[int, ...]] = (),
 ) -> Iterator[Item]:
@@ -115,10 +117,13 @@ def lambada(
     found = 0
     for before, word in _passages(seed):
         item = _item(explainer, f"{setting}-{found}", setting, before, word)
-        if item is not None and item.ids not in taken and _predicted(explainer, item):
-            yield item
-            found += 1
-        if found == how_many:
+        if item is None or item.ids in taken or not _predicted(explainer, item):
+            continue
+        if amounts.largest is not None and not _at_most(explainer, item, amounts.largest):
+            continue
+        yield item
+        found += 1
+        if found == amounts.passages:
             return
 
 
@@ -210,6 +215,12 @@ def _checked(explainer, id, setting, ids, pinned) -> Item | None:
 
 def _predicted(explainer: rationales.Explainer, item: Item) -> bool:
     return _prediction(explainer, item.ids[: item.target]) == item.ids[item.target]
+
+
+def _at_most(explainer: rationales.Explainer, item: Item, size: int) -> bool:
+    """Whether exact search finds a rationale of at most this many tokens."""
+    [rationale] = explainer.explain(item.text, target=item.target, max_size=size)
+    return rationale.sufficient
 
 
 def _prediction(explainer: rationales.Explainer, ids: tuple[int, ...]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -158,6 +159,16 @@ def test_one_target_a_call_has_passages_of_its_own(
         # The three that the model predicts: two for (a), and the one that is left for (d).
         assert [len(of["a"]), len(of["d"])] == [2, 1]
         assert of["d"][0].text not in [item.text for item in of["a"]]
+
+
+def test_passages_with_large_rationales_are_left_out(
+    bench: ModuleType, passages: list[str], tiny_explainer: Explainer
+) -> None:
+    every = bench.make_items("a", tiny_explainer, 0, bench.FULL)
+    sizes = {i.text: len(tiny_explainer.explain(i.text, target=i.target)[0]) for i in every}
+    largest = max(sizes.values()) - 1
+    few = bench.make_items("a", tiny_explainer, 0, replace(bench.FULL, largest=largest))
+    assert [i.text for i in few] == [text for text, size in sizes.items() if size <= largest]
 
 
 def test_a_pass_within_a_pass_is_one(bench: ModuleType) -> None:
