@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import islice, pairwise
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -18,6 +19,7 @@ from rationales.search import driver
 from rationales.search.base import Search
 from rationales.search.driver import run
 from rationales.search.exhaustive import exhaustive
+from rationales.search.fast import fast
 from rationales.search.greedy import greedy
 from rationales.search.ordered import ordered
 
@@ -27,8 +29,9 @@ OTHER = 9999
 class RandomModel:
     """A scorer whose answers depend on the context and the kept set, and on nothing else."""
 
-    def __init__(self, ease: float = 0.15) -> None:
+    def __init__(self, ease: float = 0.15, pass_tokens: int = 0) -> None:
         self.ease = ease
+        self.pass_tokens = pass_tokens
         self.batches: list[int] = []
 
     def score(self, queries: Sequence[Query]) -> list[Score]:
@@ -43,6 +46,7 @@ class RandomModel:
 
 SEARCHES: dict[str, Callable[[Context], Search]] = {
     "greedy": greedy,
+    "fast": fast,
     "exhaustive": lambda context: exhaustive(context, max_evaluations=20),
     "ordered": lambda context: ordered(context, context.choices),
 }
@@ -79,13 +83,13 @@ def alone(name: str, context: Context) -> Rationale:
             return finished.value
 
 
-@given(tasks, st.integers(1, 60))
+@given(tasks, st.integers(1, 60), st.sampled_from([0, 5, 64]))
 @settings(deadline=None, max_examples=150)
 def test_side_by_side_is_the_same_as_one_at_a_time(
-    chosen: list[tuple[str, Context]], pool: int
+    chosen: list[tuple[str, Context]], pool: int, pass_tokens: int
 ) -> None:
     with mock.patch.object(driver, "_POOL_TOKENS", pool):
-        found = list(run(start(chosen), RandomModel()))
+        found = list(run(start(chosen), RandomModel(pass_tokens=pass_tokens)))
     assert sorted(key for key, _ in found) == list(range(len(chosen)))
     assert dict(found) == {key: alone(*task) for key, task in enumerate(chosen)}
 
@@ -114,6 +118,17 @@ def test_one_pass_takes_the_questions_of_all_searches() -> None:
     assert len(found) == 8
     # Six rounds: the required token, then one round for each token added.
     assert scorer.batches == [8 * questions for questions in (1, 5, 4, 3, 2, 1)]
+
+
+@pytest.mark.parametrize("search", [greedy, fast])
+def test_where_a_pass_has_its_price_fewer_are_made_for_the_same_answer(search: Any) -> None:
+    """Only what the search has asked for counts as its evaluations."""
+    context = Context(tuple(range(20)), 100, required=(19,))
+    frugal, hasty = RandomModel(ease=0.02), RandomModel(ease=0.02, pass_tokens=64)
+    results = [list(run([(0, context, search(context))], scorer)) for scorer in (frugal, hasty)]
+    assert results[0] == results[1]
+    assert len(hasty.batches) < len(frugal.batches)
+    assert sum(hasty.batches) >= sum(frugal.batches) == results[0][0][1].evaluations
 
 
 def test_searches_are_started_only_as_the_pool_has_room() -> None:

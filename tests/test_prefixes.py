@@ -15,7 +15,7 @@ from rationales import Context, RationalesError, Score
 from rationales.context import causal_context
 from rationales.scoring.adapted import AdaptedScorer
 from rationales.scoring.causal import CausalScorer
-from rationales.scoring.prefixes import Paths, PrefixStore, fill
+from rationales.scoring.prefixes import PrefixStore, fill
 from rationales.scoring.protocol import Query
 
 from tiny_models import FAMILIES, STRETCHED, SWITCH, VOCABULARY, build, shared
@@ -461,15 +461,20 @@ def test_an_error_in_the_self_test_turns_sharing_off(monkeypatch: pytest.MonkeyP
 # --- when nothing is shared, and when something goes wrong
 
 
-def test_a_question_alone_takes_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_grows_is_computed_token_by_token() -> None:
+    text = text_of(11, 12)
     scorer = CausalScorer(shared("gpt2")).fresh()
-    monkeypatch.setattr(Paths, "run", None)
-    text = text_of(11, 9)
-    scorer.score([(Context(text, 5), (0, 2, 8))])
-    scorer.score([(Context(text, 5), tuple(range(9)))])
-    scorer.score([(Context(text_of(n, 9), 5), tuple(range(9))) for n in range(4)])
-    assert scorer.tokens == 3 + 9 + 36
+    asked = [[(Context(text[:n], 5), tuple(range(n)))] for n in range(8, 13)]
+    plain = assert_same_scores(scorer, asked)
+    assert plain.tokens == 8 + 9 + 10 + 11 + 12
+    assert scorer.tokens == 12
     assert scorer.score([]) == []
+
+
+def test_few_rows_are_equally_long() -> None:
+    paths = [(0, n) for n in range(1, 131)]
+    rows = fill(paths, {0}, 4096, 4096)
+    assert [len(row.nodes) for row in rows] == [66, 64]
 
 
 def test_whole_contexts_of_a_text_are_computed_once() -> None:

@@ -123,8 +123,7 @@ shortlists = st.builds(
     neighbours=st.integers(0, 2),
     oldest=st.integers(0, 2),
     leaps=st.sampled_from([(), (2,), (2, 3, 5)]),
-    refresh=st.sampled_from([(), (2,), (2, 4)]),
-    drop_every=st.integers(0, 3),
+    growth=st.sampled_from([0.0, 0.5, 2.0]),
     patience=st.sampled_from([1, 2, 3, 99]),
 )
 
@@ -148,7 +147,7 @@ def test_fast_never_reports_a_sufficiency_that_was_not_seen(
 @given(problems())
 @properties
 def test_fast_with_room_for_all_takes_the_first_sufficient_step(problem: Problem) -> None:
-    everything = Shortlist(by_gain=100, leaps=(), drop_every=0)
+    everything = Shortlist(by_gain=100, leaps=())
     rationale, _ = find(problem, fast(problem.context, shortlist=everything))
     usual, _ = find(problem, greedy(problem.context))
     assert len(rationale) <= len(usual)

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 
 from rationales.context import Context
 from rationales.scoring.causal import CausalScorer
+from rationales.scoring.logits import PASS_TOKENS
 from rationales.scoring.protocol import Evaluation, Query, Score
 
 
 class AdaptedScorer:
     """Scores full contexts with ``base`` and proper subsets with ``adapted``."""
+
+    pass_tokens = PASS_TOKENS
 
     def __init__(self, base: CausalScorer, adapted: CausalScorer) -> None:
         self.base = base

@@ -26,6 +26,9 @@ LOGITS_AT_ONCE = 2**25
 
 DEFAULT_BATCH_TOKENS = 4096
 
+PASS_TOKENS = 64
+"""What a pass costs before its first token, in tokens: the weights are read, the layers called."""
+
 
 @dataclass
 class _Work:
@@ -41,6 +44,8 @@ class ModelScorer(ABC):
     ``tokens`` counts what the forward passes have computed; ``batch_tokens`` bounds a pass. States
     of the model are stored only within a run (``fresh``), and dropped when the model has changed.
     """
+
+    pass_tokens = PASS_TOKENS
 
     def __init__(self, model: PreTrainedModel, batch_tokens: int, evaluation: str) -> None:
         if batch_tokens < 1:

@@ -32,6 +32,9 @@ _OVERHEAD = 64
 _ROW_TOKENS = 96
 """New tokens of a row, besides those of its first path: the attention of a row grows with them."""
 
+_FEW_ROWS = 8
+"""So many rows or fewer are made equally long: of more, one that is short wastes little."""
+
 Path = tuple[int, ...]
 """Nodes of the tree of one call, from the first token on."""
 
@@ -182,13 +185,11 @@ class Paths:
         self._states = {-1: State(serial=0, slot=0)}
         """Of each node that is stored; and of what is before the first token, which is nothing."""
         self._paths = [self._path(context.ids, kept) for context, kept in queries]
-        # Only incomplete subsets grow in the steps of a search, and no subset goes on after its
-        # last token: the states of all others are kept.
+        # No subset of a search goes on after its last token; a text that is generated does.
         self._kept = {
             node
             for path, (context, kept) in zip(self._paths, queries, strict=True)
-            if len(kept) < len(context.ids)
-            for node in path[:-1]
+            for node in (path if len(kept) == len(context.ids) else path[:-1])
         }
 
     def _path(self, ids: Sequence[int], kept: Sequence[int]) -> Path:
@@ -211,9 +212,7 @@ class Paths:
     @property
     def worthwhile(self) -> bool:
         """Whether anything is stored or shared, or may be of use to a later call."""
-        several = len(self._paths) > 1
-        alike = sum(map(len, self._paths)) > len(self._keys)
-        return alike or len(self._states) > 1 or (several and bool(self._kept))
+        return bool(self._kept) or len(self._keys) < sum(map(len, self._paths))
 
     def passes(self, most_tokens: int, most_queries: int) -> Iterator[Pass]:
         """The passes to run, each within these tokens (read or computed) and queries."""
@@ -306,14 +305,40 @@ def fill(
     """Rows for all paths: those that begin alike in one row, where what they share is new once.
 
     The last token of a path is computed even if it is stored: it gives the logits. A row has at
-    most ``most_tokens`` tokens, new and stored, and ``most_queries`` queries, or one path.
+    most ``most_tokens`` tokens, new and stored, and ``most_queries`` queries, or one path. Few rows
+    are about equally long, so that they share a pass with little padding.
     """
+    # A path comes after those that go on where it ends: it then is within their row.
+    order = sorted(range(len(paths)), key=lambda which: paths[which], reverse=True)
+
+    def filled(room: int) -> list[Row]:
+        return _filled(paths, order, stored, most_tokens, most_queries, room)
+
+    rows = filled(_ROW_TOKENS)
+    if 1 < len(rows) <= _FEW_ROWS:
+        longest = max(len(row.nodes) for row in rows)
+        mean = -(-sum(len(row.nodes) for row in rows) // len(rows))
+        a_path = -(-sum(len(row.nodes) for row in rows) // len(paths))
+        even = filled(min(_ROW_TOKENS, _ROW_TOKENS - (longest - mean) + a_path))
+        if len(even) * max(len(row.nodes) for row in even) < len(rows) * longest:
+            return even
+    return rows
+
+
+def _filled(
+    paths: Sequence[Path],
+    order: Sequence[int],
+    stored: AbstractSet[int],
+    most_tokens: int,
+    most_queries: int,
+    room_beside_first: int,
+) -> list[Row]:
+    """Rows for all paths in this order, each with this many new tokens besides its first path."""
     rows: list[Row] = []
     columns: dict[int, int] = {}
     past: set[int] = set()
     room = 0
-    # A path comes after those that go on where it ends: it then is within their row.
-    for which in sorted(range(len(paths)), key=lambda which: paths[which], reverse=True):
+    for which in order:
         path = paths[which]
         # How many tokens are stored; the last one does not count.
         known = next((d for d, n in enumerate(path[:-1]) if n not in stored), len(path) - 1)
@@ -322,7 +347,7 @@ def fill(
         full = not rows or len(rows[-1].ends) >= most_queries or len(new) > room
         if full or len(columns) + len(past) + len(new) + len(more) > most_tokens:
             new, more = list(path[known:]), list(path[:known])
-            columns, past, room = {}, set(), len(new) + _ROW_TOKENS
+            columns, past, room = {}, set(), len(new) + room_beside_first
             rows.append(Row([], [], []))
         row = rows[-1]
         room -= len(new)

@@ -1,12 +1,14 @@
 """What searches have in common: the form of a generator, and a trail of steps.
 
 A search is written for one target. It yields a list of subsets it wants scored, receives their
-scores in the same order, and returns a rationale. It knows nothing of models or batches.
+scores in the same order, and returns a rationale. It knows nothing of models or batches. With the
+list it may tell what it is likely to ask for next: a forward pass has its price, and what is
+answered ahead saves one. What a search finds does not depend on what was answered ahead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from rationales.context import Context, Subset
@@ -26,6 +28,17 @@ _REMEMBERED = 20_000
 """Subsets of one target that are remembered at most; only exhaustive search has more."""
 
 
+class Asked(list[Subset]):
+    """The subsets that a search asks for; whoever answers may extend it by blocks from ``ahead``.
+
+    A block is likely to be asked for next, the first one most; a part of one would save nothing.
+    """
+
+    def __init__(self, subsets: Iterable[Subset], ahead: Iterator[list[Subset]]) -> None:
+        super().__init__(subsets)
+        self.ahead = ahead
+
+
 class Trail:
     """The steps of one search so far, what it has asked, and how many evaluations that took."""
 
@@ -43,20 +56,41 @@ class Trail:
         self.evaluations = 0
         self._steps: list[Step] = []
         self._known: dict[frozenset[int], Score] = {}
+        self._ahead: dict[frozenset[int], Score] = {}
+        """What was answered and not asked for yet."""
 
-    def ask(self, many: Sequence[Units]) -> Asking[list[Score]]:
-        """The scores of what is required with each of these; what is known is not asked again."""
+    def ask(
+        self, many: Sequence[Units], ahead: Iterable[Sequence[Units]] = ()
+    ) -> Asking[list[Score]]:
+        """The scores of what is required with each of these; what is known is not asked again.
+
+        ``ahead`` are blocks that are likely to be asked for next.
+        """
         keys = [frozenset(self.subset(units)) for units in many]
         new = {key: units for key, units in zip(keys, many, strict=True) if key not in self._known}
-        found: dict[frozenset[int], Score] = {}
-        if new:
-            self.evaluations += len(new)
-            answers = yield [self.subset(units) for units in new.values()]
-            found = dict(zip(new, answers, strict=True))
+        self.evaluations += len(new)
+        found = {key: self._ahead.pop(key) for key in new if key in self._ahead}
+        if wanted := [self.subset(units) for key, units in new.items() if key not in found]:
+            asked = Asked(wanted, self._blocks(wanted, ahead))
+            answers = yield asked
+            for subset, score in zip(asked, answers, strict=True):
+                key = frozenset(subset)
+                (found if key in new else self._ahead)[key] = score
         scores = [found[key] if key in found else self._known[key] for key in keys]
         if len(self._known) < _REMEMBERED:
             self._known |= found
         return scores
+
+    def _blocks(
+        self, wanted: Sequence[Subset], ahead: Iterable[Sequence[Units]]
+    ) -> Iterator[list[Subset]]:
+        """What is new in each block, as subsets."""
+        seen = {*map(frozenset, wanted)}
+        for block in ahead:
+            subsets = {frozenset(subset): subset for subset in map(self.subset, block)}
+            new = subsets.keys() - seen - self._known.keys() - self._ahead.keys()
+            seen |= new
+            yield [subset for key, subset in subsets.items() if key in new]
 
     def subset(self, units: Units) -> Subset:
         """The indices of what is required and these units, in the order in which they come."""

@@ -33,6 +33,10 @@ _LEAST_TOKENS = 64
 """A search counts as at least this many tokens of a round, about the fixed price of a forward pass:
 small questions alone do not start many searches."""
 
+_LOOK_AHEAD = 3
+"""A round that is smaller than this many times the fixed price of a pass, in tokens, is filled up
+with what searches are likely to ask for next."""
+
 _AHEAD = 4
 """A search begins with single questions, and then asks many: it counts as if it had asked for each
 token of its context in a subset of this size."""
@@ -73,6 +77,7 @@ def run(
     finished = 0  # tokens that searches have asked which are finished
     try:
         while pool := _fill(active, waiting, finished):
+            _look_ahead(pool, getattr(scorer, "pass_tokens", 0))
             answers = _score(scorer, pool)
             if on_evaluations is not None:
                 on_evaluations(sum(len(running.wanted) for running in pool))
@@ -121,6 +126,23 @@ def _fill(
             tokens += max(_LEAST_TOKENS, running.tokens, is_single * _AHEAD * len(ids))
         before = ids if whole else None
     return active[:size]
+
+
+def _look_ahead(pool: list[_Running[Key, Found]], pass_tokens: int) -> None:
+    """Add what the searches are likely to ask for next, as far as the round is a small one.
+
+    ``pass_tokens`` is what a forward pass costs before its first token, in tokens. A round of few
+    tokens costs little less than one of a few more, and where the guess is right, the next round is
+    already answered.
+    """
+    room = _LOOK_AHEAD * pass_tokens - sum(len(s) for running in pool for s in running.wanted)
+    for running in pool:
+        for block in getattr(running.wanted, "ahead", ()):
+            tokens = sum(map(len, block))
+            if tokens > room:
+                break
+            running.wanted += block
+            room -= tokens
 
 
 def _score(

@@ -1,6 +1,6 @@
 """Greedy search that scores a shortlist: after the first step, most units are not scored.
 
-The first step scores S ∪ k for all k, then a few of the best at once. Later steps score S ∪ k for
+The first step scores S ∪ k for all k. Later steps score S ∪ k for
 
 - the units whose last known gain is largest. The *gain* of k is what it raised the target's
   log-probability by over the subset it was last tried with; the log-probability would be stale;
@@ -8,8 +8,8 @@ The first step scores S ∪ k for all k, then a few of the best at once. Later s
   help little on its own and much together;
 - those that were not tried for longest, so that each has its turn every now and then.
 
-A search that grows scores all units again. Every few steps, units that the target is no less
-likely without are dropped; in the end, all that is not needed.
+The more units S has, the harder the target is, and the longer the shortlist. The second step also
+leaps: it tries several of the best units at once. In the end, all that is not needed is dropped.
 
 Where several units help only together, growing one by one finds none of them. So a search that has
 grown large goes the other way: from the full context, best units first, it takes as few as are
@@ -31,25 +31,23 @@ from rationales.scoring.protocol import Score
 from rationales.search.base import Asking, Search, Trail, Units
 from rationales.search.criterion import Criterion
 from rationales.search.greedy import best_candidates
-from rationales.search.prune import drop, minimal, shrink
-from rationales.ties import TIE, best_place, ranked
+from rationales.search.prune import minimal, shrink, without_one
+from rationales.ties import best_place, ranked
 
 
 @dataclass(frozen=True)
 class Shortlist:
-    """How many units are scored in a step, and why these; how often units are dropped."""
+    """How many units are scored in a step, and why these."""
 
     by_gain: int = 4
-    neighbours: int = 2
+    neighbours: int = 4
     oldest: int = 2
+    growth: float = 0.5
+    """How many more ``by_gain`` for each unit that was added; of the ``oldest`` half as many."""
     leaps: tuple[int, ...] = (2, 3, 4, 6)
-    """How many of the first step's best units are tried at once."""
-    refresh: tuple[int, ...] = (8, 16)
-    """When a subset first has this many units, all others are scored."""
+    """How many of the first step's best units are added at once, besides the very best."""
     patience: int = 24
     """A subset of this many units grows no further: the search starts from everything."""
-    drop_every: int = 4
-    """Steps between two after which units are dropped; 0: never."""
 
 
 def fast(
@@ -69,32 +67,26 @@ def fast(
     trail = Trail(context, criterion, max_size)
     met, value = trail.criterion.met, trail.criterion.value
     known = _Known(context, shortlist)
-    [score] = yield from trail.ask([()])
+    [score] = yield from trail.ask([()], [trail.larger(())])
     trail.add((), score)
     added: Units = ()
-    dropped: set[Subset] = set()
-    step = 0
     while not met(score) and len(added) < trail.limit:
         if len(added) >= shortlist.patience:
             added = yield from _narrow(trail, known.order(added, trail.limit), len(added))
+            [score] = yield from trail.ask([added])
             break
-        step += 1
         units = known.choose(added)
-        tried = [(*added, unit) for unit in units]
-        scores = yield from trail.ask(tried)
-        known.learn(units, [value(each) for each in scores], value(score), step)
-        sufficient = [i for i, each in enumerate(scores) if met(each)] or list(range(len(scores)))
-        best = sufficient[best_place([value(scores[i]) for i in sufficient])]
+        leaps = known.leaps(added, trail.limit) if len(added) == 1 else []
+        tried = [*((*added, unit) for unit in units), *leaps]
+        # If a leap is sufficient, what can be dropped of it is asked for next.
+        scores = yield from trail.ask(tried, map(without_one, leaps))
+        singly = scores[: len(units)]
+        known.learn(units, [value(each) for each in singly], value(score))
+        best = _smallest_sufficient(trail, tried, scores)
+        if best is None:
+            best = best_place([value(each) for each in scores])
         added, score = tried[best], scores[best]
-        trail.add(added, score, best_candidates(tried, scores, keep_candidates))
-        if step == 1 and not met(score):
-            added, score = yield from _leap(trail, known.best(trail.limit), added, score)
-        elif shortlist.drop_every and step % shortlist.drop_every == 0 and not met(score):
-            fewer, of_fewer = yield from _without_superfluous(trail, added, score)
-            # A unit goes once: if it is added again it stays, or the search might never end.
-            if not (gone := {*added} - {*fewer}) & dropped:
-                added, score, dropped = fewer, of_fewer, dropped | gone
-    [score] = yield from trail.ask([added])
+        trail.add(added, score, best_candidates(tried[: len(units)], singly, keep_candidates))
     if met(score):
         added = yield from shrink(trail, added)
     if not trail.followed(added):
@@ -103,18 +95,15 @@ def fast(
     return minimal(found, added) if found.sufficient else found
 
 
-def _leap(
-    trail: Trail, leaps: Sequence[Units], added: Units, score: Score
-) -> Asking[tuple[Units, Score]]:
-    """The smallest sufficient leap, or else the best one if it is better than what was."""
-    met, value = trail.criterion.met, trail.criterion.value
-    scores = yield from trail.ask(leaps)
-    pairs = list(zip(leaps, scores, strict=True))
-    for pair in pairs:
-        if met(pair[1]):
-            return pair
-    pairs.insert(0, (added, score))
-    return pairs[best_place([value(pair[1]) for pair in pairs])]
+def _smallest_sufficient(
+    trail: Trail, tried: Sequence[Units], scores: Sequence[Score]
+) -> int | None:
+    """The place of the smallest sufficient one, of these the best; None if none is sufficient."""
+    places = [place for place, score in enumerate(scores) if trail.criterion.met(score)]
+    size = min((len(tried[place]) for place in places), default=0)
+    places = [place for place in places if len(tried[place]) == size]
+    values = [trail.criterion.value(scores[place]) for place in places]
+    return places[best_place(values)] if places else None
 
 
 def _narrow(trail: Trail, order: Units, tried: int) -> Asking[Units]:
@@ -151,13 +140,6 @@ def _shortest(trail: Trail, kept: Units, order: Units, few: int, sufficient: int
     return sufficient
 
 
-def _without_superfluous(trail: Trail, added: Units, score: Score) -> Asking[tuple[Units, Score]]:
-    """The best that is left, and its score, without units that make the target no more likely."""
-    value = trail.criterion.value
-    fewer = yield from drop(trail, added, lambda other: value(other) >= value(score) - TIE)
-    return fewer[best_place([value(pair[1]) for pair in fewer])] if fewer else (added, score)
-
-
 class _Known:
     """What is known of each unit: its gain when it was last tried, and when that was."""
 
@@ -166,21 +148,20 @@ class _Known:
         self._shortlist = shortlist
         self._gains: dict[Subset, float] = {}
         self._tried: dict[Subset, int] = {}
-        self._refresh = sorted(shortlist.refresh)
         self._place = {unit: place for place, unit in enumerate(context.choices)}
 
-    def learn(
-        self, units: Sequence[Subset], values: Sequence[float], before: float, step: int
-    ) -> None:
-        """Record the values of the units in this step, over a subset of the value ``before``."""
+    def learn(self, units: Sequence[Subset], values: Sequence[float], before: float) -> None:
+        """Record the values of the units in a step, over a subset of the value ``before``."""
+        step = 1 + max(self._tried.values(), default=0)
         for unit, after in zip(units, values, strict=True):
             self._gains[unit] = after - before if before > -math.inf else after
             self._tried[unit] = step
 
-    def best(self, limit: int) -> list[Units]:
-        """More and more of the best units together, the fewest first."""
-        best = tuple(self._by_gain(self._gains))
-        return [best[:n] for n in sorted(self._shortlist.leaps) if n <= min(limit, len(best))]
+    def leaps(self, added: Units, limit: int) -> list[Units]:
+        """What was added with more and more of the best units, the fewest first."""
+        best = self._by_gain(unit for unit in self._gains if unit not in added)
+        most = min(limit - len(added), len(best))
+        return [(*added, *best[:n]) for n in sorted(self._shortlist.leaps) if n <= most]
 
     def order(self, added: Units, limit: int) -> Units:
         """All units, at most this many: those added first, then by their value."""
@@ -190,17 +171,17 @@ class _Known:
     def choose(self, added: Units) -> list[Subset]:
         """The units to be scored, in text order: all of them at first, then a shortlist."""
         left = [unit for unit in self._context.choices if unit not in added]
-        if not self._gains or (self._refresh and len(added) >= self._refresh[0]):
-            self._refresh = [size for size in self._refresh if size > len(added)]
+        if not self._gains:
             return left
+        wanted, open_to = self._shortlist, {*left}
+        more = wanted.growth * len(added)
         by_gain = self._by_gain(left)
         by_age = sorted(by_gain, key=lambda unit: self._tried[unit])
-        wanted, open_to = self._shortlist, {*left}
         chosen: set[Subset] = set()
         for source, places in (
-            (by_gain, wanted.by_gain),
+            (by_gain, wanted.by_gain + int(more)),
             (self._neighbours(added), wanted.neighbours),
-            (by_age, wanted.oldest),
+            (by_age, wanted.oldest + int(more / 2)),
         ):
             new = dict.fromkeys(u for u in source if u in open_to and u not in chosen)
             chosen.update(islice(new, places))

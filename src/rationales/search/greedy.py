@@ -28,7 +28,7 @@ def greedy(
     units that were tried.
     """
     trail = Trail(context, criterion, max_size)
-    [score] = yield from trail.ask([()])
+    [score] = yield from trail.ask([()], [trail.larger(())])
     trail.add((), score)
     while not trail.sufficient and len(trail.added) < trail.limit:
         tried = trail.larger(trail.added)

@@ -9,12 +9,12 @@ Greedy search cannot take back a token that later ones have made superfluous. Th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 
 from rationales.context import Context
 from rationales.result import Rationale
-from rationales.scoring.protocol import Score
 from rationales.search.base import Asking, Search, Trail, Units
 from rationales.search.criterion import Criterion
 from rationales.ties import ranked
@@ -36,34 +36,44 @@ def prune(context: Context, found: Rationale, criterion: Criterion | None = None
 
 def shrink(trail: Trail, kept: Units) -> Asking[Units]:
     """These units, which are sufficient, without those that are not needed."""
-    while fewer := (yield from drop(trail, kept, trail.criterion.met)):
-        kept = fewer[-1][0]
+    while (fewer := (yield from _drop(trail, kept))) is not None:
+        kept = fewer
     return kept
+
+
+def _drop(trail: Trail, kept: Units) -> Asking[Units | None]:
+    """The fewest units that are left and sufficient; None if no single one can be dropped.
+
+    Units that can be dropped one by one are dropped together, the least missed first.
+    """
+    met, value = trail.criterion.met, trail.criterion.value
+    scores = yield from trail.ask(without_one(kept), _smaller(kept))
+    # Of equals the last, which was added last.
+    superfluous = [n for n in reversed(range(len(kept))) if met(scores[n])]
+    superfluous = [superfluous[n] for n in ranked([value(scores[n]) for n in superfluous])]
+    fewer: list[Units] = []
+    for how_many in range(1, len(superfluous) + 1):
+        gone = {*superfluous[:how_many]}
+        fewer.append(tuple(unit for place, unit in enumerate(kept) if place not in gone))
+    # What is left then has to be shown to be needed, most likely where all could be dropped.
+    scores = yield from trail.ask(fewer, map(without_one, reversed(fewer)))
+    sufficient = [units for units, score in zip(fewer, scores, strict=True) if met(score)]
+    return sufficient[-1] if sufficient else None
+
+
+def _smaller(kept: Units) -> Iterator[list[Units]]:
+    """What shrinking is likely to ask for next: the way to all of them, then ever fewer of them."""
+    yield [kept[:size] for size in range(1, len(kept))]
+    for size in range(len(kept) - 2, 0, -1):
+        yield list(combinations(kept, size))
+
+
+def without_one(units: Units) -> list[Units]:
+    """These units without each one of them."""
+    return [units[:place] + units[place + 1 :] for place in range(len(units))]
 
 
 def minimal(rationale: Rationale, kept: Units) -> Rationale:
     """The rationale of these units, known to be minimal."""
     # Nothing is smaller than what is required, and that alone was not sufficient.
     return replace(rationale, minimal=True, optimal=True if len(kept) <= 1 else rationale.optimal)
-
-
-def drop(
-    trail: Trail, kept: Units, still_good: Callable[[Score], bool]
-) -> Asking[list[tuple[Units, Score]]]:
-    """What is left, and its score, with more and more units dropped; none if no single one can be.
-
-    Units that can be dropped one by one are dropped together, the least missed first; only what is
-    still good then is returned.
-    """
-    singles = [kept[:place] + kept[place + 1 :] for place in range(len(kept))]
-    scores = yield from trail.ask(singles)
-    value = trail.criterion.value
-    # Of equals the last, which was added last.
-    superfluous = [n for n in reversed(range(len(kept))) if still_good(scores[n])]
-    superfluous = [superfluous[n] for n in ranked([value(scores[n]) for n in superfluous])]
-    fewer: list[Units] = []
-    for how_many in range(1, len(superfluous) + 1):
-        gone = {*superfluous[:how_many]}
-        fewer.append(tuple(unit for place, unit in enumerate(kept) if place not in gone))
-    scores = yield from trail.ask(fewer)
-    return [(units, s) for units, s in zip(fewer, scores, strict=True) if still_good(s)]
