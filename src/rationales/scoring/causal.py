@@ -18,7 +18,6 @@ from rationales.scoring.guard import at_rest
 from rationales.scoring.logits import DEFAULT_BATCH_TOKENS, ModelScorer, read_scores, refused
 from rationales.scoring.prefixes import Paths, PrefixStore
 from rationales.scoring.protocol import Evaluation, Query, Score
-from rationales.scoring.verdicts import Verdict
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -197,13 +196,13 @@ class CausalScorer(ModelScorer):
 
     def _store(self) -> PrefixStore | None:
         """An empty store for prefixes, now or earlier found to be exact; None if it is not."""
-        verdict = Verdict(self.model, f"{type(self).__name__}: prefixes")
-        if (known := PrefixStore.of_kind(verdict.recall(), self.model.device)) is not None:
+        kind = self._verdicts.recall("prefixes")
+        if (known := PrefixStore.of_kind(kind, self.model.device)) is not None:
             return known
         with at_rest(self.model):
             store = self._tested_store()
         if store is not None and self._telling:
-            verdict.remember(store.kind)
+            self._verdicts.remember("prefixes", store.kind)
         return store
 
     def _tested_store(self) -> PrefixStore | None:

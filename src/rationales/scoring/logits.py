@@ -6,6 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,7 +16,7 @@ from rationales.errors import RationalesError, first_line
 from rationales.scoring import positions
 from rationales.scoring.guard import LOCK, at_rest, signature
 from rationales.scoring.protocol import Evaluation, Query, Score
-from rationales.scoring.verdicts import Verdict
+from rationales.scoring.verdicts import Verdicts
 from rationales.ties import TIE
 
 if TYPE_CHECKING:
@@ -117,10 +118,13 @@ class ModelScorer(ABC):
     def _self_test(self) -> bool:
         """Whether sparse evaluation is exact; an error if masked evaluation is not."""
 
+    @cached_property
+    def _verdicts(self) -> Verdicts:
+        return Verdicts(self.model, type(self).__name__)
+
     def _test(self) -> bool:
         """The result of the self-test, now or earlier; a model that cannot do it is refused."""
-        verdict = Verdict(self.model, f"{type(self).__name__}: sparse")
-        if isinstance(known := verdict.recall(), bool):
+        if isinstance(known := self._verdicts.recall("sparse"), bool):
             self._telling = True
             return known
         try:
@@ -131,7 +135,7 @@ class ModelScorer(ABC):
         except Exception as error:  # a family whose forward pass needs other arguments
             raise refused(self.model, f"fails the self-test ({first_line(error)})") from error
         if self._telling:
-            verdict.remember(exact)
+            self._verdicts.remember("sparse", exact)
         return exact
 
     def _agree(self, one: torch.Tensor, other: torch.Tensor) -> bool:

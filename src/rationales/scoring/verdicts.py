@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,27 +26,29 @@ FOLDER = "self-tests"
 _KNOWN_CODE = ("torch.nn.", "transformers.")
 
 
-class Verdict:
-    """The place of one verdict about a model, a JSON value: ``test`` says what was tested."""
+class Verdicts:
+    """The verdicts about a model, a JSON value for each test of a scorer."""
 
-    def __init__(self, model: PreTrainedModel, test: str) -> None:
-        self._file: Path | None = None
+    def __init__(self, model: PreTrainedModel, scorer: str) -> None:
+        self._files: Path | None = None
         if _is_unchanged(model):
-            key = json.dumps(_tested(model, test), sort_keys=True, default=repr)
-            try:
-                folder = cache_folder() / FOLDER
-            except RationalesError:  # no home folder: nothing is remembered
-                return
-            self._file = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+            key = json.dumps([scorer, _tested(model)], sort_keys=True, default=repr)
+            with suppress(RationalesError):  # without a home folder, nothing is remembered
+                name = hashlib.sha256(key.encode()).hexdigest()[:32]
+                self._files = cache_folder() / FOLDER / name
 
-    def recall(self) -> Any:
-        """The verdict; None if there is none, or it cannot be read."""
-        return None if self._file is None else read_json(self._file)
+    def recall(self, test: str) -> Any:
+        """The verdict of a test; None if there is none, or it cannot be read."""
+        return None if self._files is None else read_json(self._file(self._files, test))
 
-    def remember(self, verdict: Any) -> None:
-        """Write the verdict for the next time; where that is not possible, it is tested again."""
-        if self._file is not None:
-            keep_json(self._file, verdict)
+    def remember(self, test: str, verdict: Any) -> None:
+        """Write a verdict for the next time; where that is not possible, it is tested again."""
+        if self._files is not None:
+            keep_json(self._file(self._files, test), verdict)
+
+    @staticmethod
+    def _file(files: Path, test: str) -> Path:
+        return files.with_name(f"{files.name}-{test}.json")
 
 
 def _is_unchanged(model: PreTrainedModel) -> bool:
@@ -59,7 +62,7 @@ def _is_unchanged(model: PreTrainedModel) -> bool:
     ) and all(type(weight) is torch.nn.Parameter for weight in model.parameters())
 
 
-def _tested(model: PreTrainedModel, test: str) -> dict[str, Any]:
+def _tested(model: PreTrainedModel) -> dict[str, Any]:
     """All that a verdict depends on."""
     import torch
     import transformers
@@ -67,7 +70,6 @@ def _tested(model: PreTrainedModel, test: str) -> dict[str, Any]:
     config: Any = model.config
     text = config.get_text_config(decoder=True)
     return {
-        "test": test,
         "versions": [__version__, torch.__version__, transformers.__version__],
         "source": _source(),
         "config": {k: v for k, v in config.to_dict().items() if k != "_name_or_path"},
