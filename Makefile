@@ -9,8 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# OpenMP threads that spin for long while they wait slow down busy cores; threads that sleep at once slow down
-# every pass on quiet ones. A short spin is right for both.
+# As the command line sets it itself (cli/starting.py): for tests and benchmarks.
 export GOMP_SPINCOUNT ?= 2000
 
 .PHONY: demo test check wheel docs bench format setup setup-dev setup-docs model clean

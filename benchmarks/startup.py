@@ -1,37 +1,112 @@
-"""CPU time of ``rationales --help`` beside that of an empty Python program.
+"""How long a person waits before anything is explained.
 
-    python benchmarks/startup.py
+    python benchmarks/startup.py                    # some minutes
+    python benchmarks/startup.py --only explain
 
-The bar: less than half a second more than ``python -c pass``.
+- help: the CPU time of ``rationales --help``, beside that of an empty Python program.
+- explain, translate: the wall time of a whole command, beside that of a script of ten lines that
+  loads the same weights and generates the same tokens.
+- load: ``rationales.load()`` in a running Python, beside ``from_pretrained`` of the same folder.
+
+One side after the other, the first time of each left out, then medians: compare the ratios.
 """
 
+import argparse
 import resource
 import subprocess
 import sys
+import time
+from statistics import median
 
-RUNS = 10
+from rationales.models import default
+from rationales.models.loading import packaged_translator
+
+RUNS = 5
+
+SCRIPT = """
+import sys, torch
+from transformers import AutoModelFor{kind}, AutoTokenizer
+folder, text, tokens = sys.argv[1:]
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelFor{kind}.from_pretrained(folder, dtype=torch.float32)
+given = tokenizer(text, return_tensors="pt")
+said = model.generate(**given, max_new_tokens=int(tokens), do_sample=False)
+print(tokenizer.decode(said[0], skip_special_tokens=True))
+"""
+
+LOAD = """
+import sys, time, torch, transformers, rationales
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+def theirs():
+    return AutoTokenizer.from_pretrained(sys.argv[1]), AutoModelForCausalLM.from_pretrained(
+        sys.argv[1], dtype=torch.float32
+    )
+
+for _ in range(int(sys.argv[2])):
+    for load in (rationales.load, theirs):
+        start = time.perf_counter()
+        load()
+        print(time.perf_counter() - start)
+"""
 
 
-def cpu_seconds(arguments: list[str]) -> float:
-    """User and system time of one child process."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def seconds(arguments: list[str]) -> tuple[float, float]:
+    """The wall time and the CPU time of one child process, user and system."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def median(arguments: list[str]) -> float:
-    """The median of several runs, after one that fills the caches."""
-    cpu_seconds(arguments)
-    return sorted(cpu_seconds(arguments) for _ in range(RUNS))[RUNS // 2]
+def side_by_side(ours: list[str], theirs: list[str]) -> list[tuple[float, float]]:
+    """The median wall and CPU times of two programs, run in turn, after once to fill the caches."""
+    times = [(seconds(ours), seconds(theirs)) for _ in range(RUNS + 1)][1:]
+    return [
+        (median(wall for wall, _ in each), median(cpu for _, cpu in each))
+        for each in zip(*times, strict=True)
+    ]
+
+
+def measure_help() -> None:
+    (_, ours), (_, theirs) = side_by_side(["-m", "rationales", "--help"], ["-c", "pass"])
+    print(f"rationales --help: {ours:.3f} s of CPU, python -c pass: {theirs:.3f} s,", end=" ")
+    print(f"difference {ours - theirs:.3f} s (bar: 0.5 s)", flush=True)
+
+
+def measure_command(command: str, text: str, kind: str, folder: str, tokens: int) -> None:
+    script = ["-c", SCRIPT.format(kind=kind), folder, text, str(tokens)]
+    ours, theirs = side_by_side(["-m", "rationales", command, text], script)
+    print(f"rationales {command}: {ours[0]:.2f} s, ten lines: {theirs[0]:.2f} s,", end=" ")
+    print(f"ratio {ours[0] / theirs[0]:.2f} (bar: 1.3);", end=" ")
+    print(f"CPU {ours[1]:.2f} s, {theirs[1]:.2f} s, {ours[1] / theirs[1]:.2f}", flush=True)
+
+
+def measure_load(folder: str) -> None:
+    command = [sys.executable, "-c", LOAD, folder, str(RUNS + 1)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    times = [float(line) for line in done.stdout.split()]
+    ours, theirs = median(times[2::2]), median(times[3::2])
+    print(f"rationales.load: {ours:.2f} s, from_pretrained: {theirs:.2f} s,", end=" ")
+    print(f"ratio {ours / theirs:.2f} (bar: 1.5)", flush=True)
 
 
 def main() -> None:
-    empty = median(["-c", "pass"])
-    help_ = median(["-m", "rationales", "--help"])
-    print(f"python -c pass:    {empty:.3f} s")
-    print(f"rationales --help: {help_:.3f} s")
-    print(f"difference:        {help_ - empty:.3f} s (bar: 0.5 s)")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=("help", "explain", "translate", "load"))
+    only = parser.parse_args().only
+    translator = str(packaged_translator())
+    if only in (None, "help"):
+        measure_help()
+    if only in (None, "translate"):
+        text = "Je pense que tu as raison."
+        measure_command("translate", text, "Seq2SeqLM", translator, 16)
+    if only in (None, "explain", "load"):
+        folder = str(default.get(download=False))
+    if only in (None, "explain"):
+        measure_command("explain", "The Supreme Court on Tuesday", "CausalLM", folder, 8)
+    if only in (None, "load"):
+        measure_load(folder)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import PreTrainedTokenizerFast
 
 from rationales import Explainer, cli
+from rationales.cache import cache_folder
+from rationales.scoring import verdicts
 from rationales.scoring.causal import CausalScorer
 
 from tiny_models import build
@@ -31,6 +33,14 @@ settings.load_profile("suite")
 
 # Two threads on busy cores wait for each other longer than a tiny model computes.
 torch.set_num_threads(1)
+
+# A cache of the tests' own, with the user's converted model. A file stands where the folder of
+# verdicts would be, so nothing is remembered: every self-test runs, in child processes too.
+_CACHE = tempfile.TemporaryDirectory()
+if (_users_models := cache_folder() / "models").is_dir():
+    Path(_CACHE.name, "models").symlink_to(_users_models.resolve())
+Path(_CACHE.name, verdicts.FOLDER).touch()
+os.environ["RATIONALES_CACHE"] = _CACHE.name
 
 BOS, EOS = "<s>", "</s>"
 

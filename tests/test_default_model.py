@@ -6,9 +6,11 @@ import errno
 import hashlib
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
 import warnings
 import zipfile
 from collections import namedtuple
@@ -88,7 +90,14 @@ def test_a_conversion_is_found_again_and_not_repeated(cache, gguf, conversions):
 
 
 def write(name, content):
-    return lambda folder: (folder / name).write_bytes(content)
+    """Write a file a second later: the clock of a file system may stand still for milliseconds."""
+
+    def _write(folder):
+        (folder / name).write_bytes(content)
+        later = time.time_ns() + 10**9
+        os.utime(folder / name, ns=(later, later))
+
+    return _write
 
 
 def outdate(folder):
@@ -122,6 +131,90 @@ def test_a_damaged_cache_is_rebuilt(cache, gguf, conversions, damage):
     assert default_model.find() == folder
     assert len(conversions) == 2
     assert hidden(folder) == []
+
+
+@pytest.fixture
+def hashed(monkeypatch):
+    """The names of the files that were hashed."""
+    seen, original = [], default_model.sha256
+
+    def sha256(file):
+        seen.append(file.name)
+        return original(file)
+
+    monkeypatch.setattr(default_model, "sha256", sha256)
+    return seen
+
+
+FILES = ["config.json", "model.safetensors"]
+
+
+def test_files_that_stay_as_they_were_are_hashed_once(cache, gguf, conversions, hashed):
+    folder = default_model.get(gguf)
+    assert sorted(hashed) == sorted([gguf.name, *FILES])
+    hashed.clear()
+    assert default_model.find() == folder
+    assert hashed == []
+    assert default_model.check() == folder
+    assert hashed == FILES
+
+
+@pytest.mark.parametrize("how", ["copied", "of an older version", "note damaged"])
+def test_files_that_were_not_checked_here_are_hashed_once(cache, gguf, conversions, hashed, how):
+    folder = default_model.get(gguf)
+    if how == "copied":
+        shutil.copytree(folder, cache / "copy", copy_function=shutil.copyfile)
+        shutil.rmtree(folder)
+        (cache / "copy").rename(folder)
+        for name in FILES:
+            os.utime(folder / name, ns=(1, 1))
+    elif how == "note damaged":
+        (folder / default_model.CHECKED).write_text("[")
+    else:
+        (folder / default_model.CHECKED).unlink()
+    hashed.clear()
+    assert default_model.find() == default_model.find() == folder
+    assert hashed == FILES
+    assert len(conversions) == 1
+
+
+def test_a_note_that_cannot_be_written_is_done_without(cache, gguf, conversions, hashed):
+    folder = default_model.get(gguf)
+    (folder / default_model.CHECKED).unlink()
+    (folder / default_model.CHECKED).mkdir()
+    hashed.clear()
+    assert default_model.find() == default_model.find() == folder
+    assert hashed == FILES * 2
+    assert sorted(file.name for file in folder.iterdir()) == sorted(
+        [*FILES, default_model.CHECKED, default_model.MANIFEST]
+    )
+
+
+def test_check_finds_what_size_and_time_do_not_tell(cache, gguf, conversions, run):
+    assert run("model", "check") == (2, "", f"error: {default_model.ABSENT}\n")
+    folder = default_model.get(gguf)
+    assert run("model", "check")[:2] == (0, f"{folder}\n")
+    weights = folder / "model.safetensors"
+    time_before = weights.stat().st_mtime_ns
+    weights.write_bytes(b"w" * 4999 + b"x")
+    os.utime(weights, ns=(time_before, time_before))
+    assert default_model.find() == folder
+    code, _, said = run("model", "check")
+    assert code == 2
+    assert "is damaged (model.safetensors): run `rationales model get`" in said
+    assert default_model.get(gguf) == folder
+    assert len(conversions) == 2
+    assert default_model.check() == folder
+
+
+def test_check_says_which_file_is_missing(cache, gguf, conversions):
+    folder = default_model.get(gguf)
+    (folder / "config.json").unlink()
+    with pytest.raises(RationalesError, match=r"damaged \(config\.json\)"):
+        default_model.check()
+    (folder / default_model.MANIFEST).write_text("{")
+    with pytest.raises(RationalesError, match=r"damaged \(manifest\.json\)"):
+        default_model.check()
 
 
 def test_a_killed_conversion_leaves_nothing_behind(cache, gguf, conversions):

@@ -9,6 +9,7 @@ the answers has gone.
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
@@ -22,6 +23,7 @@ import typer
 
 from rationales import __version__
 from rationales.cli.command import add_late, flag
+from rationales.cli.starting import set_threads
 from rationales.errors import OptionError, RationalesError, RationalesWarning
 
 app = typer.Typer(
@@ -76,6 +78,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A character that a terminal cannot show is no reason to fail.
             stream.reconfigure(errors="backslashreplace")
+    set_threads()
     show = warnings.showwarning
 
     def show_warning(message: Warning | str, category: type[Warning], *where: Any) -> None:
@@ -85,7 +88,9 @@ def main() -> None:
             show(message, category, *where)
 
     warnings.showwarning = show_warning  # type: ignore[assignment]  # *where is the rest
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.freeze()  # or the end of Python would look once more at each object, for up to a second
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:

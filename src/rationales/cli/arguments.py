@@ -10,6 +10,7 @@ import typer
 
 from rationales.cli.command import field_docs, flag
 from rationales.cli.progress import Bar
+from rationales.cli.starting import uncollected
 from rationales.errors import OptionError, RationalesError
 from rationales.methods import METHODS
 from rationales.options import NOT_FOR, Options, check_input, check_option_values
@@ -139,7 +140,7 @@ class Model:
         """The explainer of this model, which must be of that kind, with a spinner meanwhile."""
         from rationales.loading import load
 
-        with Bar() as bar:
+        with Bar() as bar, uncollected():
             bar.update("loading the model", 0, None)
             return load(self.model, kind=kind, progress=bar.loading, **self.options)
 

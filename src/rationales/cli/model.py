@@ -1,4 +1,4 @@
-"""``rationales model``: get the default model, list what is here, say where it is."""
+"""``rationales model``: get the default model, check it, list what is here, say where it is."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def get(
     with Bar() as bar:
         folder = default_model.get(file, progress=bar.stage)
     typer.echo(f"{default_model.DEFAULT_LABEL} is ready", err=True)
+    typer.echo(folder)
+
+
+@app.command("check")
+def check() -> None:
+    """Compare all files of the default model with the digests of its conversion."""
+    from rationales.models import default as default_model
+
+    folder = default_model.check()
+    typer.echo(f"{default_model.DEFAULT_LABEL} is whole", err=True)
     typer.echo(folder)
 
 

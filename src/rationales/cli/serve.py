@@ -12,6 +12,7 @@ import typer
 from rationales.cli.arguments import NO_ADAPTER
 from rationales.cli.command import command
 from rationales.cli.progress import Bar
+from rationales.cli.starting import uncollected
 from rationales.errors import MissingExtraError, RationalesError
 
 EXAMPLES = """
@@ -58,7 +59,8 @@ def serve(serving: Serving) -> None:
 
         adapter: Any = False if serving.adapter == NO_ADAPTER else serving.adapter
         bar.update("loading the models", 0, None)
-        explainers = load_models(serving.model, adapter, progress=bar.loading)
+        with uncollected():
+            explainers = load_models(serving.model, adapter, progress=bar.loading)
         app = create_app(explainers, host=serving.host, token=token)
         bar.stop()
         host = f"[{serving.host}]" if ":" in serving.host else serving.host

