@@ -54,11 +54,12 @@ def signature(model: Any) -> Hashable:
     """
     from torch.nn.modules import module as all_modules
 
-    weights = [(w.data_ptr(), w._version) for w in model.parameters()]
-    weights += [(w.data_ptr(), w._version) for w in model.buffers()]
+    weights: list[tuple[int, int]] = []
     hooks = [tuple(all_modules._global_forward_hooks), tuple(all_modules._global_forward_pre_hooks)]
     adapters: list[str] = []
-    for module in model.modules():
+    for module in model.modules():  # once: walking through a model takes as long as all the rest
+        for tensors in (module._parameters, module._buffers):
+            weights += [(w.data_ptr(), w._version) for w in tensors.values() if w is not None]
         hooks += [tuple(module._forward_hooks), tuple(module._forward_pre_hooks)]
         if "_disable_adapters" in vars(module):  # a layer of peft
             settings = ("_disable_adapters", "_active_adapter", "merged_adapters", "scaling")

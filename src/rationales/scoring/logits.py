@@ -197,12 +197,11 @@ def read_scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score
     The logits are used up: what they hold afterwards is something else.
     """
     targets = torch.tensor([context.target_id for context in contexts], device=logits.device)
-    best, predictions = logits.max(dim=-1)
+    (best, second), (predictions, _) = (each.unbind(1) for each in logits.topk(2, dim=-1))
     wanted = logits.gather(1, targets[:, None])
     ranks = (logits > wanted + TIE).sum(dim=-1) + 1
-    close = logits >= best[:, None] - TIE
-    for row in (close.sum(dim=-1) > 1).nonzero()[:, 0].tolist():
-        predictions[row] = close[row].nonzero()[0, 0]
+    for row in (second >= best - TIE).nonzero()[:, 0].tolist():
+        predictions[row] = (logits[row] >= best[row] - TIE).nonzero()[0, 0]
     predictions = torch.where(ranks == 1, targets, predictions)
     predicted = logits.gather(1, predictions[:, None])[:, 0]
     extra = {n: logits[n, list(c.extra_ids)] for n, c in enumerate(contexts) if c.extra_ids}
