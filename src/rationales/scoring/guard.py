@@ -54,8 +54,9 @@ def signature(model: Any) -> Hashable:
     """
     from torch.nn.modules import module as all_modules
 
-    weights = [(w.data_ptr(), w._version) for w in model.parameters()]
-    weights += [(w.data_ptr(), w._version) for w in model.buffers()]
+    # Quantised and offloaded weights have no address of their own.
+    weights = [(w.data_ptr() or id(w), w._version) for w in model.parameters()]
+    weights += [(w.data_ptr() or id(w), w._version) for w in model.buffers()]
     hooks = [tuple(all_modules._global_forward_hooks), tuple(all_modules._global_forward_pre_hooks)]
     adapters: list[str] = []
     for module in model.modules():
