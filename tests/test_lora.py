@@ -345,3 +345,37 @@ def test_a_quantised_model_passes_its_self_test(
     model.model.layers[0].mlp.up_proj.weight = other
     assert signature(model) != before
     assert fingerprint(model) == fingerprinted
+
+
+def test_a_quantised_folder_without_its_library_is_one_line(
+    tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build("llama", vocab_size=len(tiny_tokenizer)).save_pretrained(tmp_path)
+    tiny_tokenizer.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    quantised = {"default": {"_data": {}, "_type": "Int8WeightOnlyConfig", "_version": 2}}
+    config["quantization_config"] = {"quant_method": "torchao", "quant_type": quantised}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torchao"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torchao", None)
+    with pytest.raises(RationalesError, match="cannot be loaded without torchao: pip install"):
+        rationales.load(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_folder_may_hold_quantised_weights(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    quantization = pytest.importorskip(
+        "torchao.quantization", reason="torchao is not installed: pip install torchao"
+    )
+    from transformers import AutoModelForCausalLM, TorchAoConfig
+
+    build("llama", vocab_size=len(tiny_tokenizer)).save_pretrained(tmp_path / "plain")
+    config = TorchAoConfig(quantization.Int8WeightOnlyConfig())
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "plain", quantization_config=config)
+    model.save_pretrained(tmp_path / "int8")
+    tiny_tokenizer.save_pretrained(tmp_path / "int8")
+    explainer = rationales.load(tmp_path / "int8")
+    assert isinstance(explainer.scorer, CausalScorer)
+    assert fingerprint(explainer.scorer.model) == fingerprint(model)
+    assert explainer.explain(TEXT, target="last").evaluation == "sparse"
