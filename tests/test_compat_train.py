@@ -638,7 +638,6 @@ def test_an_adapter_is_merged_into_a_copy(adapter, model_folder):
         apart = PeftModel.from_pretrained(load(model_folder), adapter)(input_ids=ids).logits
     assert type(merged) is type(model)
     assert not merged.training
-    assert not any(weight.requires_grad for weight in merged.parameters())
     assert not torch.allclose(learned, before, atol=1e-2)
     assert torch.allclose(learned, apart, atol=1e-4)
     assert all(weight.dtype == torch.float16 for weight in weights_of(adapter).values())

@@ -126,6 +126,7 @@ def test_what_is_no_tokenizer_is_refused(
     ("name", "wrong", "says"),
     [
         ("adapter", 3, "adapter must be a folder, or False for none, not 3"),
+        ("merge", "no", "merge must be true or false, not 'no'"),
         ("dtype", torch.float32, "float32, bfloat16, float16 or auto, not a value of type"),
         ("device", torch.device("cpu"), "device must be cpu, cuda, mps or xpu, or one such"),
         ("device", 0, "or one such as cuda:1, not 0"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 from rationales.arguments import check_tokenizer
 from rationales.checking import check_values
-from rationales.errors import RationalesError, given
+from rationales.errors import OptionError, RationalesError, given
 from rationales.explainer import Explainer
 from rationales.models.default import OnStage
 from rationales.models.files import Kind, check_kind, check_vocabulary
@@ -45,6 +45,7 @@ def load(
     *,
     kind: Kind | None = None,
     adapter: str | Path | Literal[False] | None = None,
+    merge: bool | None = None,
     revision: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
@@ -60,7 +61,10 @@ def load(
 
     With a model object, its tokenizer has to be given too. ``adapter`` is the folder of a
     compatibility adapter, which answers for incomplete contexts; the default model comes with one,
-    which ``False`` leaves out. ``revision`` is a branch, tag or commit of a hub id.
+    which ``False`` leaves out. ``merge`` says whether the adapter is added to a copy of the weights
+    that it changes, which is faster, or computed beside the weights, which takes no more memory
+    than the model; if left out, it is merged into models of less than a billion parameters that are
+    neither quantised nor offloaded. ``revision`` is a branch, tag or commit of a hub id.
     ``batch_tokens`` bounds the tokens of a forward pass, and with it the memory. ``progress`` is
     told the stage and the fraction done while the default model is converted.
     """
@@ -70,14 +74,18 @@ def load(
         raise RationalesError(f"kind must be {' or '.join(get_args(Kind))}, not {given(kind)}")
     options: dict[str, Any] = {"revision": revision, "dtype": dtype, "device": device}
     options |= {"allow_pickle": allow_pickle, "progress": progress}
-    check_values(LoadOptions, {"adapter": adapter, "batch_tokens": batch_tokens, **options})
+    others = {"adapter": adapter, "merge": merge, "batch_tokens": batch_tokens}
+    check_values(LoadOptions, others | options)
     if not (model is None or isinstance(model, str)):
         _check_model(model, revision)
     if tokenizer is not None:
         check_tokenizer(tokenizer)
+    is_default_model = (model is None or isinstance(model, str)) and is_default(model)
+    if is_default_model and adapter is None and kind != "seq2seq":
+        adapter = DEFAULT_ADAPTER
+    if merge is not None and not adapter:
+        raise OptionError("{merge} is about an {adapter}, and there is none: leave it out")
     if model is None or isinstance(model, str):
-        if adapter is None and is_default(model) and kind != "seq2seq":
-            adapter = DEFAULT_ADAPTER
         loaded = load_model(model, kind=kind, **options)
     else:
         name = getattr(model.config, "_name_or_path", "") or type(model).__name__
@@ -106,7 +114,7 @@ def load(
     if adapter is None:
         return Explainer(base, tokenizer, name=name, model=network, folder=folder)
     home = adapter_folder(adapter)
-    adapted = load_adapter(network, home)
+    adapted = load_adapter(network, home, merge)
     return Explainer(
         AdaptedScorer(base, CausalScorer(adapted, like=base, batch_tokens=batch_tokens)),
         tokenizer,

@@ -212,6 +212,11 @@ def reading(what: str) -> Iterator[None]:
     except RationalesError:
         raise
     except Exception as error:  # the libraries raise anything for a damaged file
+        if isinstance(error, ModuleNotFoundError) and error.name is not None:
+            package = error.name.partition(".")[0]
+            raise RationalesError(
+                f"{what} cannot be loaded without {package}: pip install {package}"
+            ) from error
         reason = first_line(error).partition(". ")[0]
         if "trust_remote_code" in str(error):
             reason = "it needs Python code of its own, which could do anything and is never run"

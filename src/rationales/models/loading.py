@@ -44,6 +44,7 @@ class LoadOptions(TypedDict, total=False):
     """What ``load`` takes besides a model, its tokenizer and their kind."""
 
     adapter: Annotated[str | Path | Literal[False] | None, Expected("a folder, or False for none")]
+    merge: bool | None
     revision: Annotated[str | None, Expected("a branch, a tag or a commit")]
     dtype: Annotated[Annotated[str, _Dtype] | None, Expected("float32, bfloat16, float16 or auto")]
     device: Annotated[

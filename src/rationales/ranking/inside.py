@@ -18,7 +18,12 @@ import torch
 
 from rationales.context import Context
 from rationales.scoring.guard import at_rest
-from rationales.scoring.positions import dynamic_rope, forget_long_sequences, rope_switch
+from rationales.scoring.positions import (
+    dynamic_rope,
+    forget_long_sequences,
+    input_device,
+    rope_switch,
+)
 
 _LONGEST_RUN = 12
 """Targets of a run: the logits of all of them are in memory at once."""
@@ -72,7 +77,7 @@ def inputs(model: Any, context: Context, rows: int = 1) -> dict[str, Any]:
     The mask is explicit, and so are the positions where the model takes them: nothing is left to
     the model's guess.
     """
-    device = model.get_input_embeddings().weight.device  # layers may be spread over others
+    device = input_device(model)
     ids = torch.tensor([context.ids], device=device).expand(rows, -1)
     ordinary = {"use_cache": False, "return_dict": True}
     if is_encoder_decoder(model):

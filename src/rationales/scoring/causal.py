@@ -190,7 +190,7 @@ class CausalScorer(ModelScorer):
     @torch.no_grad()
     def _ordinary(self, ids: torch.Tensor) -> torch.Tensor:
         """The log-probabilities after a text, by the model's ordinary forward pass."""
-        ids = ids[None].to(self.model.device)
+        ids = ids[None].to(positions.input_device(self.model))
         logits = self.model(input_ids=ids, use_cache=False).logits
         return logits[0, -1].float().log_softmax(-1).cpu()  # type: ignore[no-any-return]
 

@@ -59,7 +59,9 @@ def signature(model: Any) -> Hashable:
     adapters: list[str] = []
     for module in model.modules():  # once: walking through a model takes as long as all the rest
         for tensors in (module._parameters, module._buffers):
-            weights += [(w.data_ptr(), w._version) for w in tensors.values() if w is not None]
+            # Quantised and offloaded weights have no address of their own.
+            held = [w for w in tensors.values() if w is not None]
+            weights += [(w.data_ptr() or id(w), w._version) for w in held]
         hooks += [tuple(module._forward_hooks), tuple(module._forward_pre_hooks)]
         if "_disable_adapters" in vars(module):  # a layer of peft
             settings = ("_disable_adapters", "_active_adapter", "merged_adapters", "scaling")

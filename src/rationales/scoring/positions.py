@@ -91,6 +91,12 @@ def rope_switch(model: PreTrainedModel) -> int | None:
     return min(int(length) for length in (*named, config.max_position_embeddings) if length)
 
 
+def input_device(model: PreTrainedModel) -> torch.device:
+    """Where a model takes its input; its layers may be spread over other devices, or offloaded."""
+    device: torch.device = model.get_input_embeddings().weight.device  # type: ignore[assignment]
+    return torch.device("cpu") if device.type == "meta" else device
+
+
 class NextToken:
     """Logits of the next token, from ids at given positions under a mask.
 
@@ -124,7 +130,8 @@ class NextToken:
         at: Sequence[tuple[int, int]] | None = None,
     ) -> torch.Tensor:
         forget_long_sequences(self._dynamic_rope)
-        ids, positions, mask = (each.to(self._model.device) for each in (ids, positions, mask))
+        device = input_device(self._model)
+        ids, positions, mask = (each.to(device) for each in (ids, positions, mask))
         where: dict[str, Any] = {"position_ids": positions} if self._takes_positions else {}
         if cache is not None:
             where["past_key_values"] = cache

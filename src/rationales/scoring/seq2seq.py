@@ -189,7 +189,7 @@ class Seq2SeqScorer(ModelScorer):
         """The rows as one tensor, (rows, length), the shorter ones filled up behind."""
         length = max(map(len, rows))
         full = [[*row, *[filler or 0] * (length - len(row))] for row in rows]
-        return torch.tensor(full, dtype=torch.long, device=self.model.device)
+        return torch.tensor(full, dtype=torch.long, device=positions.input_device(self.model))
 
     def _places(self, sides: Sequence[_Side]) -> torch.Tensor | None:
         """The positions of all rows; None if they are counted one by one."""
