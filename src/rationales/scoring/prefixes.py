@@ -66,6 +66,9 @@ class PrefixStore:
         """Those that the current call has used."""
         self._free: list[int] = []
         self._serial = 0
+        self._latest: tuple[list[int], DynamicCache | None] = ([], None)
+        """The slots of the last text that was computed alone, and the cache that holds them: a text
+        that is generated goes on from there, and nothing is copied."""
         self.max_bytes = max_bytes
 
     @classmethod
@@ -145,6 +148,10 @@ class PrefixStore:
         self._used.add(key)
         return state
 
+    def hold(self, cache: DynamicCache, slots: list[int]) -> None:
+        """Keep a cache of one row, whose tokens are stored in these slots."""
+        self._latest = slots, cache
+
     def write(self, cache: DynamicCache, where: list[tuple[int, int, int]]) -> None:
         """Put what the cache has at these (row, column, slot) into the slots."""
         row, column, slot = torch.tensor(where, device=self._slabs[0].device).unbind(1)
@@ -158,6 +165,8 @@ class PrefixStore:
 
         if not slots[0]:
             return DynamicCache()
+        if len(slots) == 1 and slots[0] == self._latest[0] and self._latest[1] is not None:
+            return self._latest[1]
         index = torch.tensor(slots, device=self._slabs[0].device)
         # (rows, tokens, layers, heads, size) → for each layer (rows, heads, tokens, size)
         keys, values = (
@@ -316,6 +325,9 @@ class Paths:
                     where.append((number, column, state.slot))
         if where:
             self._store.write(cache, where)
+        if len(batch.rows) == 1 and len(where) == batch.new:
+            past = [self._states[node].slot for node in batch.rows[0].past]
+            self._store.hold(cache, past + [slot for _, _, slot in where])
 
 
 def fill(
