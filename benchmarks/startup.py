@@ -7,6 +7,7 @@
 - explain, translate: the wall time of a whole command, beside that of a script of ten lines that
   loads the same weights and generates the same tokens.
 - load: ``rationales.load()`` in a running Python, beside ``from_pretrained`` of the same folder.
+- generate: the continuation of 64 tokens after 500, before it is explained, beside ``generate()``.
 
 One side after the other, the first time of each left out, then medians: compare the ratios.
 """
@@ -50,6 +51,34 @@ for _ in range(int(sys.argv[2])):
         print(time.perf_counter() - start)
 """
 
+GENERATE = """
+import sys, time, torch, rationales
+from transformers import AutoModelForCausalLM
+
+text = "The history of the railway began in England, where the first lines carried coal. " * 40
+explainer = rationales.load(adapter=False)
+ids = explainer.tokenizer(text).input_ids[:500]
+text = explainer.tokenizer.decode(ids)
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
+request = rationales.Request(text, rationales.Options(generate=64))
+
+def ours():
+    assert len(next(explainer.grow(request)).tokens) == 564
+
+def theirs():
+    given = torch.tensor([ids])
+    said = model.generate(
+        given, attention_mask=torch.ones_like(given), max_new_tokens=64, do_sample=False
+    )
+    assert said.shape[1] == 564
+
+for _ in range(int(sys.argv[2])):
+    for generate in (ours, theirs):
+        start = time.perf_counter()
+        generate()
+        print(time.perf_counter() - start)
+"""
+
 
 def seconds(arguments: list[str]) -> tuple[float, float]:
     """The wall time and the CPU time of one child process, user and system."""
@@ -82,18 +111,19 @@ def measure_command(command: str, text: str, kind: str, folder: str, tokens: int
     print(f"CPU {ours[1]:.2f} s, {theirs[1]:.2f} s, {ours[1] / theirs[1]:.2f}", flush=True)
 
 
-def measure_load(folder: str) -> None:
-    command = [sys.executable, "-c", LOAD, folder, str(RUNS + 1)]
+def measure_inside(script: str, ours: str, theirs: str, folder: str, bar: float) -> None:
+    """Two things that a script does in turn, in one running Python."""
+    command = [sys.executable, "-c", script, folder, str(RUNS + 1)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     times = [float(line) for line in done.stdout.split()]
-    ours, theirs = median(times[2::2]), median(times[3::2])
-    print(f"rationales.load: {ours:.2f} s, from_pretrained: {theirs:.2f} s,", end=" ")
-    print(f"ratio {ours / theirs:.2f} (bar: 1.5)", flush=True)
+    one, other = median(times[2::2]), median(times[3::2])
+    print(f"{ours}: {one:.2f} s, {theirs}: {other:.2f} s,", end=" ")
+    print(f"ratio {one / other:.2f} (bar: {bar})", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=("help", "explain", "translate", "load"))
+    parser.add_argument("--only", choices=("help", "explain", "translate", "load", "generate"))
     only = parser.parse_args().only
     translator = str(packaged_translator())
     if only in (None, "help"):
@@ -101,12 +131,14 @@ def main() -> None:
     if only in (None, "translate"):
         text = "Je pense que tu as raison."
         measure_command("translate", text, "Seq2SeqLM", translator, 16)
-    if only in (None, "explain", "load"):
+    if only in (None, "explain", "load", "generate"):
         folder = str(default.get(download=False))
     if only in (None, "explain"):
         measure_command("explain", "The Supreme Court on Tuesday", "CausalLM", folder, 8)
     if only in (None, "load"):
-        measure_load(folder)
+        measure_inside(LOAD, "rationales.load", "from_pretrained", folder, 1.5)
+    if only in (None, "generate"):
+        measure_inside(GENERATE, "continuation", "generate()", folder, 1.3)
 
 
 if __name__ == "__main__":
