@@ -6,10 +6,9 @@ from statistics import fmean, median
 
 from published import tokens_of
 
-Line = dict
+from rationales.scoring.protocol import PASS_TOKENS
 
-PASS_TOKENS = 65
-"""Token equivalents of a pass: what one costs before its first token, in tokens' time."""
+Line = dict
 
 
 def write_tables(out: Path, lines: list[Line], caps: dict[str, int]) -> str:

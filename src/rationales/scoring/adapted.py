@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from rationales.context import Context
 from rationales.scoring.causal import CausalScorer
-from rationales.scoring.logits import PASS_TOKENS
-from rationales.scoring.protocol import Evaluation, Query, Score
+from rationales.scoring.protocol import PASS_TOKENS, Evaluation, Query, Score
 
 
 class AdaptedScorer:

@@ -15,7 +15,7 @@ from rationales.context import Context
 from rationales.errors import RationalesError, first_line
 from rationales.scoring import positions
 from rationales.scoring.guard import LOCK, at_rest, signature
-from rationales.scoring.protocol import Evaluation, Query, Score
+from rationales.scoring.protocol import PASS_TOKENS, Evaluation, Query, Score
 from rationales.scoring.verdicts import Verdicts
 from rationales.ties import TIE
 
@@ -27,9 +27,6 @@ LOGITS_AT_ONCE = 2**25
 """Rows × vocabulary of one pass: with a token or two a row, the logits are most of the memory."""
 
 DEFAULT_BATCH_TOKENS = 4096
-
-PASS_TOKENS = 64
-"""What a pass costs before its first token, in tokens: the weights are read, the layers called."""
 
 
 @dataclass

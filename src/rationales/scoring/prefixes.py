@@ -20,15 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from rationales.scoring.protocol import Query
+from rationales.scoring.protocol import PASS_TOKENS, Query
 
 if TYPE_CHECKING:
     from transformers import DynamicCache
 
 DEFAULT_BYTES = 2**28
 
-# What a pass costs before its first token, in tokens: the weights are read, the layers are called.
-_OVERHEAD = 64
 _ROW_TOKENS = 96
 """New tokens of a row, besides those of its first path: the attention of a row grows with them."""
 
@@ -257,7 +255,7 @@ class Paths:
                 if (
                     (len(batch) + 1) * (longer + new) > most_tokens
                     or queries > most_queries
-                    or padding > max(_OVERHEAD, len(batch) * new // 16)
+                    or padding > max(PASS_TOKENS, len(batch) * new // 16)
                 ):
                     break
                 past = longer

@@ -24,6 +24,11 @@ Evaluation = Literal["sparse", "masked"]
 """How a model is shown a subset: the kept tokens only, or all tokens under a mask."""
 
 
+PASS_TOKENS = 64
+"""What a forward pass costs before its first token, in tokens: the weights are read, the layers
+called. A scorer of which this is true says so in ``pass_tokens``."""
+
+
 @dataclass(frozen=True)
 class Score:
     """The target's log-probability and the model's own most likely next token.

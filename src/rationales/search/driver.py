@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from rationales.context import Context, Subset
 from rationales.errors import RationalesError
-from rationales.scoring.protocol import Score, SubsetScorer, fresh
+from rationales.scoring.protocol import PASS_TOKENS, Score, SubsetScorer, fresh
 from rationales.scoring.span import merged, single_tokens
 from rationales.search.base import Asking, Found
 
@@ -29,9 +29,9 @@ _GROWTH = 4
 """Later rounds hold more, by this fraction of what finished searches have asked: 1/4. Small rounds
 keep the time between answers short, large ones share the fixed price of a forward pass."""
 
-_LEAST_TOKENS = 64
-"""A search counts as at least this many tokens of a round, about the fixed price of a forward pass:
-small questions alone do not start many searches."""
+_LEAST_TOKENS = PASS_TOKENS
+"""A search counts as at least this many tokens of a round: small questions alone do not start many
+searches."""
 
 _LOOK_AHEAD = 3
 """A round that is smaller than this many times the fixed price of a pass, in tokens, is filled up
