@@ -78,8 +78,8 @@ def fast(
         units = known.choose(added)
         leaps = known.leaps(added, trail.limit) if len(added) == 1 else []
         tried = [*((*added, unit) for unit in units), *leaps]
-        # If a leap is sufficient, what can be dropped of it is asked for next.
-        scores = yield from trail.ask(tried, map(without_one, leaps))
+        # If the first leap is sufficient, what can be dropped of it is asked for next.
+        scores = yield from trail.ask(tried, map(without_one, leaps[:1]))
         singly = scores[: len(units)]
         known.learn(units, [value(each) for each in singly], value(score))
         best = _smallest_sufficient(trail, tried, scores)

@@ -9,9 +9,7 @@ Greedy search cannot take back a token that later ones have made superfluous. Th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations
 
 from rationales.context import Context
 from rationales.result import Rationale
@@ -47,7 +45,9 @@ def _drop(trail: Trail, kept: Units) -> Asking[Units | None]:
     Units that can be dropped one by one are dropped together, the least missed first.
     """
     met, value = trail.criterion.met, trail.criterion.value
-    scores = yield from trail.ask(without_one(kept), _smaller(kept))
+    # If none can, the way to all of them is asked for next.
+    way = [kept[:size] for size in range(1, len(kept))]
+    scores = yield from trail.ask(without_one(kept), [way])
     # Of equals the last, which was added last.
     superfluous = [n for n in reversed(range(len(kept))) if met(scores[n])]
     superfluous = [superfluous[n] for n in ranked([value(scores[n]) for n in superfluous])]
@@ -56,16 +56,9 @@ def _drop(trail: Trail, kept: Units) -> Asking[Units | None]:
         gone = {*superfluous[:how_many]}
         fewer.append(tuple(unit for place, unit in enumerate(kept) if place not in gone))
     # What is left then has to be shown to be needed, most likely where all could be dropped.
-    scores = yield from trail.ask(fewer, map(without_one, reversed(fewer)))
+    scores = yield from trail.ask(fewer, map(without_one, fewer[-1:]))
     sufficient = [units for units, score in zip(fewer, scores, strict=True) if met(score)]
     return sufficient[-1] if sufficient else None
-
-
-def _smaller(kept: Units) -> Iterator[list[Units]]:
-    """What shrinking is likely to ask for next: the way to all of them, then ever fewer of them."""
-    yield [kept[:size] for size in range(1, len(kept))]
-    for size in range(len(kept) - 2, 0, -1):
-        yield list(combinations(kept, size))
 
 
 def without_one(units: Units) -> list[Units]:
