@@ -471,6 +471,16 @@ def test_a_text_that_grows_is_computed_token_by_token() -> None:
     assert scorer.score([]) == []
 
 
+def test_what_follows_a_text_that_grew_is_not_what_else_was_asked_after_it() -> None:
+    """The cache of the last text is handed on once: the pass that takes it adds to it."""
+    text, other = text_of(11, 12), text_of(13, 12)
+    scorer = CausalScorer(shared("gpt2")).fresh()
+    whole = [(Context(text[:8], 5), tuple(range(8)))]
+    beyond = [(Context((*text[:8], *other[8:]), 5), (*range(8), 9, 11))]
+    again = [(Context((*text[:8], *other[8:]), 5), (*range(8), 10, 11))]
+    assert_same_scores(scorer, [whole, beyond, again, whole])
+
+
 def test_few_rows_are_equally_long() -> None:
     paths = [(0, n) for n in range(1, 131)]
     rows = fill(paths, {0}, 4096, 4096)

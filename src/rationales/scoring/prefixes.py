@@ -140,6 +140,7 @@ class PrefixStore:
         elif not self._free:
             _, oldest = self._states.popitem(last=False)
             self._free.append(oldest.slot)
+            self._latest = [], None  # its slots may hold other tokens from now on
         self._serial += 1
         key = (before, position, token)
         state = self._states[key] = State(self._serial, self._free.pop())
@@ -163,8 +164,10 @@ class PrefixStore:
 
         if not slots[0]:
             return DynamicCache()
-        if len(slots) == 1 and slots[0] == self._latest[0] and self._latest[1] is not None:
-            return self._latest[1]
+        held, cache = self._latest
+        if len(slots) == 1 and slots[0] == held and cache is not None:
+            self._latest = [], None  # a pass adds to it what may not be stored
+            return cache
         index = torch.tensor(slots, device=self._slabs[0].device)
         # (rows, tokens, layers, heads, size) → for each layer (rows, heads, tokens, size)
         keys, values = (
