@@ -272,7 +272,7 @@ class Explainer:
             raise RationalesError(f"the text of a request must be a str, not {given(request.text)}")
         check_tokenizer(self.tokenizer)
         options = checked_options(request.options)
-        for value in (request.id, *vars(options).values()):
+        for value in (request.id, request.group, *vars(options).values()):
             if isinstance(value, str):
                 check_unicode(value)
         check_input(options, self.kind)
@@ -388,6 +388,7 @@ class Explainer:
             unexplainable=job.unexplainable,
             complete=len(job.found) == len(job.contexts),
             id=job.request.id,
+            group=job.request.group,
             adapter=self.adapter,
             options=job.request.options.shaping()
             | ({} if job.request.within is None else {"within": list(job.request.within)}),

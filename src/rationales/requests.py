@@ -14,12 +14,13 @@ from rationales.text import Passage, Tokenizer, token_text
 
 @dataclass(frozen=True)
 class Request:
-    """One text to explain, and what to ask of it; the id comes back with the answer."""
+    """One text to explain, and what to ask of it; id and group come back with the answer."""
 
     text: str | tuple[Token, ...]
     """The text; or all tokens of one that was explained before, of which ``target`` names some."""
     options: Options = field(default_factory=Options)
     id: str | int | None = None
+    group: str | int | None = None
     within: tuple[int, ...] | None = None
     """The tokens that a rationale may have, by their indices; all that come before its target."""
 

@@ -210,6 +210,8 @@ class Explanation:
     """False if the run was interrupted and rationales are missing."""
     id: str | int | None = None
     """The id that came with the text."""
+    group: str | int | None = None
+    """The group that came with the text, by which a report over many compares."""
     adapter: str | None = None
     """The compatibility adapter that answered for incomplete contexts."""
     options: dict[str, Any] = field(default_factory=dict, hash=False)

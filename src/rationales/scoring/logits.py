@@ -196,7 +196,9 @@ def read_scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score
     targets = torch.tensor([context.target_id for context in contexts], device=logits.device)
     (best, second), (predictions, _) = (each.unbind(1) for each in logits.topk(2, dim=-1))
     wanted = logits.gather(1, targets[:, None])
-    ranks = (logits > wanted + TIE).sum(dim=-1) + 1
+    # Sums of float32 are eight times faster than those of bool, and exact up to 16 million.
+    above = torch.empty_like(logits, dtype=torch.float32)
+    ranks = torch.gt(logits, wanted + TIE, out=above).sum(dim=-1).long() + 1
     for row in (second >= best - TIE).nonzero()[:, 0].tolist():
         predictions[row] = (logits[row] >= best[row] - TIE).nonzero()[0, 0]
     predictions = torch.where(ranks == 1, targets, predictions)
