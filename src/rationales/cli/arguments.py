@@ -31,11 +31,13 @@ _METAVARS = {"language": "CODE", "instead_of": "TEXT", "beam": "B", "penalty": "
 _METAVARS |= dict.fromkeys(("generate", "disjoint", "max_evaluations", "ig_steps"), "N")
 
 
-def option_group(kind: Literal["causal", "seq2seq"]) -> type:
-    """The fields of ``Options`` that this kind of model reads, as a group of options."""
+def option_group(kind: Literal["causal", "seq2seq"] | None = None) -> type:
+    """The fields of ``Options`` that this kind of model reads, as a group of options; None: all."""
     hints, docs, made = get_type_hints(Options), field_docs(Options), []
     for each in fields(Options):
-        if each.name in NOT_FOR[kind] or each.name == "keep_candidates":  # that is --steps K
+        if (
+            kind and each.name in NOT_FOR[kind]
+        ) or each.name == "keep_candidates":  # that is --steps K
             continue
         info = typer.Option(
             *_FLAGS.get(each.name, (flag(each.name),)),
@@ -46,7 +48,7 @@ def option_group(kind: Literal["causal", "seq2seq"]) -> type:
         made.append(
             (each.name, Annotated[_typed(hints[each.name]), info], field(default=each.default))
         )
-    return make_dataclass(f"{kind}_options", made, frozen=True)
+    return make_dataclass(f"{kind or 'all'}_options", made, frozen=True)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Bar:
     def __init__(self) -> None:
         console = Console(stderr=True)
         # Not the console's own idea of a terminal, which FORCE_COLOR changes.
-        self._is_drawn = sys.stderr.isatty() and not console.is_dumb_terminal
+        self.is_drawn = sys.stderr.isatty() and not console.is_dumb_terminal
         self._progress = Progress(
             SpinnerColumn("line" if console.options.ascii_only else "dots"),
             _LineColumn("{task.description}", markup=False, table_column=Column()),
@@ -62,7 +62,7 @@ class Bar:
         task = self._progress.tasks[0]
         task.total, task.finished_time = total, None  # to update(), no total is the one before
         self._progress.update(task.id, description=what, completed=done, note=note)
-        if self._is_drawn and self._stderr is None:
+        if self.is_drawn and self._stderr is None:
             self._stderr = sys.stderr
             sys.stderr = cast(TextIO, _Stderr(sys.stderr, self.stop))
             self._progress.start()

@@ -19,6 +19,7 @@ from rationales.cli.output import Output, opened
 from rationales.cli.progress import Bar
 from rationales.errors import RationalesError, cannot, first_line
 from rationales.requests import Failure, Interrupted, Progress, Request
+from rationales.runs.rows import numbered_lines, read_line
 from rationales.text import check_unicode
 
 if TYPE_CHECKING:
@@ -142,10 +143,8 @@ def _batches(path: str, question: Question) -> Iterator[Batch]:
     def read_ahead() -> None:
         try:
             with _open(path, "rb") as file:
-                for number, line in enumerate(file, start=1):
-                    line = line.removeprefix(b"\xef\xbb\xbf").strip()  # a byte order mark
-                    if line:
-                        ahead.put((number, line))
+                for each in numbered_lines(file):
+                    ahead.put(each)
             ahead.put(None)
         except OSError as error:
             ahead.put(cannot("read", path, error))
@@ -179,13 +178,8 @@ def _request(line: bytes, question: Question) -> Request | Failure:
     """The request of one line, or what is wrong with it."""
     id = None
     try:
-        try:
-            row = json.loads(line.decode())
-        except UnicodeDecodeError as error:
-            raise RationalesError(f"not UTF-8 text ({error.reason})") from error
-        except json.JSONDecodeError as error:
-            raise RationalesError(f"not JSON ({error.msg}, character {error.pos + 1})") from error
-        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
+        row = read_line(line)
+        if not isinstance(row.get("text"), str):
             raise RationalesError('expected an object with a "text"')
         check_unicode(json.dumps(row, ensure_ascii=False))
         if not isinstance(row.get("id"), str | int | None) or isinstance(row.get("id"), bool):

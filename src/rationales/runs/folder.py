@@ -51,6 +51,13 @@ class RunFolder:
         With ``overwrite``, a run of another identity is removed first; the same one goes on.
         ``names`` of models are recorded and not compared: a run is what its weights are.
         """
+        with self.locked():
+            self.claim(identity, names, overwrite)
+            yield
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """A context in which no other process writes to the folder."""
         from filelock import FileLock, Timeout
 
         with self.explained(RUN):
@@ -64,10 +71,26 @@ class RunFolder:
                     f"another process is writing to {self.path}: wait for it, or give another --out"
                 ) from error
         try:
-            self._claim(json.loads(json.dumps(identity)), overwrite, dict(names or {}))
             yield
         finally:
             lock.release()
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a process is writing to the folder now."""
+        if not (self.path / _LOCK).exists():
+            return False
+        try:
+            with self.locked():
+                return False
+        except RationalesError:
+            return True
+
+    @property
+    def kind(self) -> str | None:
+        """The command that has written the folder; None if none has."""
+        known = self._read()
+        return None if known is None else known["kind"]
 
     def part(self, name: str, compute: Callable[[], Any]) -> Any:
         """The result of one part of the run: read if it was finished before, else computed.
@@ -114,8 +137,14 @@ class RunFolder:
         if new:
             self._write_run(known | {"files": sorted({*known["files"], *new})})
 
-    def _claim(self, identity: Any, overwrite: bool, names: dict[str, str | None]) -> None:
-        """Make the folder that of this run, or raise if it holds anything else."""
+    def claim(
+        self,
+        identity: dict[str, Any],
+        names: Mapping[str, str | None] | None = None,
+        overwrite: bool = False,
+    ) -> None:
+        """Make the locked folder that of this run, or raise if it holds anything else."""
+        identity = json.loads(json.dumps(identity))
         known = self._read()
         if known is None:
             # Also with overwrite: what no run has recorded is not for a run to replace.
@@ -147,7 +176,7 @@ class RunFolder:
                     (self.path / name).unlink(missing_ok=True)
                 if self.parts.exists():
                     shutil.rmtree(self.parts)
-        begun = {"kind": self._kind, "identity": identity, "names": names}
+        begun = {"kind": self._kind, "identity": identity, "names": dict(names or {})}
         self._write_run(begun | {"versions": versions(), "files": []})
 
     def _read(self) -> dict[str, Any] | None:

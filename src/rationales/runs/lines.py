@@ -34,22 +34,17 @@ class Lines:
         self._key = key
         self._lines: dict[tuple[Any, ...], Line] = {}
         self._synced = 0.0
+        drop_torn_line(path)
         try:
             data = path.read_bytes() if path.exists() else b""
-            whole = data[: data.rfind(b"\n") + 1]
-            if len(whole) < len(data):
-                with path.open("r+b") as file:
-                    file.truncate(len(whole))
         except OSError as error:
             raise cannot("read", path, error) from error
-        for number, text in enumerate(whole.splitlines(), start=1):
+        for number, text in enumerate(data.splitlines(), start=1):
             try:
                 line = json.loads(text)
                 self._lines.setdefault(self._key_of(line), line)
             except (ValueError, KeyError, TypeError) as error:
-                raise RationalesError(
-                    f"line {number} of {path} is damaged: remove it, or give another --out"
-                ) from error
+                raise damaged(path, number) from error
 
     def __contains__(self, key: tuple[Any, ...]) -> bool:
         return key in self._lines
@@ -80,6 +75,31 @@ class Lines:
 
     def _key_of(self, line: Line) -> tuple[Any, ...]:
         return tuple(line[name] for name in self._key)
+
+
+def drop_torn_line(path: Path) -> None:
+    """Cut off what a file has after its last line break: a write that was not finished."""
+    try:
+        with path.open("r+b") as file:
+            at = size = file.seek(0, os.SEEK_END)
+            while at > 0:
+                start = max(0, at - (1 << 16))
+                file.seek(start)
+                if (found := file.read(at - start).rfind(b"\n")) >= 0:
+                    at = start + found + 1
+                    break
+                at = start
+            if at < size:
+                file.truncate(at)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise cannot("read", path, error) from error
+
+
+def damaged(path: Path, number: int) -> RationalesError:
+    """The error that a line in the middle of a file is not one that a run has written."""
+    return RationalesError(f"line {number} of {path} is damaged: remove it, or give another --out")
 
 
 def seconds_in(path: Path) -> float:
@@ -129,6 +149,11 @@ class Pace:
         means = {kind: seconds / pieces for kind, (seconds, pieces) in self._seconds.items()}
         usual = sum(means.values()) / len(means)
         left = sum(means.get(kind, usual) * pieces for kind, pieces in self.remaining.items())
-        if left < 90:
-            return f"{left:.0f} s left"
-        return f"{left / 60:.0f} min left" if left < 5400 else f"{left / 3600:.1f} h left"
+        return f"{duration(left)} left"
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
