@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# As the command line sets it itself (cli/starting.py): for tests and benchmarks.
+# As the command line sets it itself (threads.py): for tests and benchmarks.
 export GOMP_SPINCOUNT ?= 2000
 
 .PHONY: demo test check wheel docs bench format setup setup-dev setup-docs model clean

@@ -151,7 +151,7 @@ def run(capsys: Any, monkeypatch: Any, tiny_folder: Path) -> Any:
             given.write(stdin or "")
             given.seek(0)
             monkeypatch.setattr(sys, "stdin", given)
-            code = cli.run([*arguments, *of_model])
+            code = cli.call([*arguments, *of_model])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

@@ -276,7 +276,7 @@ def test_a_warning_is_one_line():
         "    warnings.warn('two\\nlines', RationalesWarning)\n"
         "    warnings.warn('for programmers', UserWarning)\n"
         "    return 0\n"
-        "cli.run = warn\n"
+        "cli.call = warn\n"
         "cli.main()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

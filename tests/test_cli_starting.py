@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from rationales import threads
 from rationales.cli import starting
 
 PROGRAM = """
@@ -27,7 +28,7 @@ finally:
 @pytest.mark.parametrize(
     ("given", "spin"),
     [
-        ({}, starting.SPIN),
+        ({}, threads.SPIN),
         ({"GOMP_SPINCOUNT": "7"}, "7"),
         ({"OMP_WAIT_POLICY": "PASSIVE"}, "None"),
     ],

@@ -100,7 +100,7 @@ def test_the_command(tiny_model, tiny_tokenizer, tmp_path, capsys):
     capsys.readouterr()
     arguments = ["compat", "measure", "--model", str(folder), "--text", str(text), "--length", "12"]
     figure = tmp_path / "figure.png"
-    assert cli.run([*arguments, "--samples", "10", "--plot", str(figure)]) == 0
+    assert cli.call([*arguments, "--samples", "10", "--plot", str(figure)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "context\tmodel"
     assert [line.split("\t")[0] for line in lines[1:4]] == [
@@ -109,9 +109,9 @@ def test_the_command(tiny_model, tiny_tokenizer, tmp_path, capsys):
         "4 of 12 tokens",
     ]
     assert figure.read_bytes().startswith(b"\x89PNG")
-    assert cli.run([*arguments, "--samples", "10", "--json", "-"]) == 0
+    assert cli.call([*arguments, "--samples", "10", "--json", "-"]) == 0
     [data] = json.loads(capsys.readouterr().out)
     assert data["samples"] == 10
     assert data["adapter"] is None
-    assert cli.run([*arguments[:-2], "--text", str(tmp_path / "none.txt")]) == 2
+    assert cli.call([*arguments[:-2], "--text", str(tmp_path / "none.txt")]) == 2
     assert capsys.readouterr().err.count("\n") == 1

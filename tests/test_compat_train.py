@@ -742,7 +742,7 @@ def command(monkeypatch):
     app = typer.Typer()
     app.add_typer(compat_commands.app, name="compat")
     monkeypatch.setattr(cli, "app", app)
-    return lambda *arguments: cli.run([str(argument) for argument in arguments])
+    return lambda *arguments: cli.call([str(argument) for argument in arguments])
 
 
 SMALL = ("--length", 16, "--batch", 4, "--lora-rank", 4, "--checkpoint-every", 2)

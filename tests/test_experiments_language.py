@@ -12,8 +12,8 @@ import pytest
 
 from progresses import dies_when, silent, untimed
 from rationales import Explainer, rationalize
+from rationales.cli import call as cli
 from rationales.cli import experiment as commands
-from rationales.cli import run as cli
 from rationales.compat.adapter import WEIGHTS
 from rationales.context import Context
 from rationales.errors import RationalesError

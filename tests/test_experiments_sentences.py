@@ -11,8 +11,8 @@ import pytest
 
 import rationales
 from progresses import dies_when, silent, untimed
+from rationales.cli import call as cli
 from rationales.cli import experiment as commands
-from rationales.cli import run as cli
 from rationales.context import Token
 from rationales.data import sha256
 from rationales.errors import RationalesError

@@ -250,7 +250,7 @@ def test_the_command_line_ends_with_a_code_and_no_traceback(
             patch.setattr(sys, "stdin", given)
             patch.setattr(sys, "stdout", TextIOWrapper(BytesIO(), encoding="utf-8"))
             patch.setattr(sys, "stderr", err)
-            code = cli.run(arguments)
+            code = cli.call(arguments)
         assert code in (0, 2, 3), (code, err.getvalue())
         assert "Traceback" not in err.getvalue()
         assert code == 0 or err.getvalue().strip(), "a failure without a word"

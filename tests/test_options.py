@@ -373,7 +373,7 @@ def test_what_is_refused_early_needs_no_torch(tmp_path):
         "from rationales import cli\n"
         "for more in (['--batch-tokens', '0'], ['--adapter', 'none-such'], ['--dtype', 'x'],\n"
         "             ['--model', './none'], ['--seed', '1'], ['--device', 'cuda:x']):\n"
-        "    assert cli.run(['explain', 'text', *more]) == 2, more\n"
+        "    assert cli.call(['explain', 'text', *more]) == 2, more\n"
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -41,9 +41,9 @@ def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
 
 def test_the_commands_of_the_readme_have_the_options_they_use(capsys):
     """Every option in a shell example is one that the command's help lists."""
-    from rationales.cli import run
+    from rationales.cli import call
 
-    run(["explain", "--help"])
+    call(["explain", "--help"])
     known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
     shell = "\n".join(re.findall(r"^rationales explain .*$", README, re.MULTILINE))
     used = set(re.findall(r"--[a-z-]+", shell))

@@ -278,7 +278,7 @@ def test_the_commands_of_the_adapter_run_on_a_tiny_model(tmp_path, tiny_tokenize
     text.write_text("\n".join(f" The cat number {n} sat on the mat . " * 8 for n in range(40)))
     where = {"RATIONALES_DATA": str(tmp_path), "MODEL": str(model), "STEPS": "2"}
     for words in commands_of_the_adapter(out, **where):
-        assert cli.run([*words, "--self-rows", "16"]) == 0  # the last value counts
+        assert cli.call([*words, "--self-rows", "16"]) == 0  # the last value counts
     record = json.loads((out / "adapter/compat.json").read_text(encoding="utf-8"))
     assert record["steps"] == record["start"]["steps"] == record["start"]["start"]["steps"] == 2
     assert rationales.load(model, adapter=out / "adapter").explain("The cat sat", target="last")

@@ -36,6 +36,10 @@ _HOMES = {
     "Prediction": "result",
     "Rationale": "result",
     "Step": "result",
+    "Columns": "runs.rows",
+    "Execute": "runs.corpus",
+    "Outcome": "runs.corpus",
+    "run": "runs.corpus",
     "BlackBoxScorer": "scoring.blackbox",
     "Score": "scoring.protocol",
     "SubsetScorer": "scoring.protocol",
@@ -67,6 +71,10 @@ if TYPE_CHECKING:
     from rationales.result import Prediction as Prediction
     from rationales.result import Rationale as Rationale
     from rationales.result import Step as Step
+    from rationales.runs.corpus import Execute as Execute
+    from rationales.runs.corpus import Outcome as Outcome
+    from rationales.runs.corpus import run as run
+    from rationales.runs.rows import Columns as Columns
     from rationales.scoring.blackbox import BlackBoxScorer as BlackBoxScorer
     from rationales.scoring.protocol import Score as Score
     from rationales.scoring.protocol import SubsetScorer as SubsetScorer

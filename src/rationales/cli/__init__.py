@@ -23,8 +23,8 @@ import typer
 
 from rationales import __version__
 from rationales.cli.command import add_late, flag
-from rationales.cli.starting import set_threads
 from rationales.errors import OptionError, RationalesError, RationalesWarning
+from rationales.threads import spin_briefly
 
 app = typer.Typer(
     name="rationales",
@@ -79,7 +79,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A character that a terminal cannot show is no reason to fail.
             stream.reconfigure(errors="backslashreplace")
-    set_threads()
+    spin_briefly()
     show = warnings.showwarning
 
     def show_warning(message: Warning | str, category: type[Warning], *where: Any) -> None:
@@ -89,12 +89,12 @@ def main() -> None:
             show(message, category, *where)
 
     warnings.showwarning = show_warning  # type: ignore[assignment]  # *where is the rest
-    code = run(sys.argv[1:])
+    code = call(sys.argv[1:])
     gc.freeze()  # or the end of Python would look once more at each object, for up to a second
     sys.exit(code)
 
 
-def run(arguments: list[str]) -> int:
+def call(arguments: list[str]) -> int:
     """The exit code of a command line; see above."""
     code, said = _run(_expand(arguments))
     try:

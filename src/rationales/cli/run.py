@@ -107,11 +107,11 @@ def run(corpora: Corpora, options: Any, model: CausalModel, work: Work) -> None:
             typer.echo(f"stopped: the same command goes on with {corpora.out}", err=True)
             raise typer.Exit(143 if ended else 130) from None
     state = outcome.state
-    typer.echo(f"{state.done:,} rows are in {outcome.folder}")
+    typer.echo(f"{_rows(state.done)} in {outcome.folder}")
     if state.failed:
         first = outcome.failed[0]
         typer.echo(
-            f"{state.failed:,} rows failed: see {outcome.folder / 'failed.jsonl'}; the first, line "
+            f"{_rows(state.failed)} failed: see {outcome.folder / 'failed.jsonl'}; the first, line "
             f"{first['line']}: {first['error']}",
             err=True,
         )
@@ -189,6 +189,10 @@ def describe(state: State) -> str:
     if state.left:
         parts.append(f"{duration(state.left)} left")
     return " · ".join(parts)
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def _show_status(folder: str) -> None:

@@ -3,25 +3,8 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-SPIN = "2000"
-"""How often a thread of libgomp looks for work before it sleeps.
-
-Threads that spin for long slow down the cores that others use; threads that sleep at once slow
-down every pass. A short spin is right on busy cores and on quiet ones.
-"""
-
-
-def set_threads() -> None:
-    """Let idle threads spin for a short time only, unless the user has said how they wait.
-
-    libgomp reads the variable when it is loaded, which is when torch is imported.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", SPIN)
 
 
 @contextmanager

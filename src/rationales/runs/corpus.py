@@ -34,6 +34,8 @@ from rationales.runs.workers import Answers, Batch, Execution, Loading, Local, P
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from rationales.models.files import Kind
+
 KIND = "run"
 STATUS, LOG, INPUT = "status.json", "run.log", "input.jsonl"
 
@@ -123,11 +125,10 @@ def run(
     out: str | Path,
     model: str | Path | Explainer | None = None,
     *,
-    kind: Input | None = None,
+    kind: Kind = "causal",
     load_options: Mapping[str, Any] | None = None,
     columns: Columns | None = None,
     sample: int | None = None,
-    seed: int = 0,
     limit: int | None = None,
     retry_failed: bool = False,
     execute: Execute | None = None,
@@ -140,21 +141,25 @@ def run(
     A run that was stopped goes on where it was, if it is started again with the same arguments.
     ``options`` are those of ``Explainer.explain``; a column with the name of an option is the
     option of its row. ``model`` is what ``load`` takes, with ``load_options``, or an explainer.
+    ``sample`` rows are chosen at random, by the ``seed``.
     """
+    seed = options.get("seed") or 0
+    if sample is not None and options.get("method") != "random":
+        options.pop("seed", None)
     if isinstance(model, Explainer):
         loading: Loading | Explainer = model
-        kind = model.kind
+        known: Input = model.kind
     else:
-        name = None if model is None else str(model)
+        name, known = None if model is None else str(model), kind
         loading = Loading(name, kind, dict(load_options or {}))
     asked = Options().change(**options)
-    check_input(asked, kind or "causal")
 
     def ask(own: Mapping[str, Any]) -> Options:
         each = asked.change(**own)
-        check_input(each, kind or "causal")
+        check_input(each, known)
         return each
 
+    ask({})
     corpus = Corpus(Source(input), ask, columns or Columns(), sample, seed)
     return run_corpus(
         corpus,
@@ -231,7 +236,7 @@ class _Run:
         """The first worker says which model it is; the others must have the same."""
         names = {name: model.pop(name) for name in ("model", "adapter")}
         identity = {"options": self.asked} | model | {"input_sha256": self.corpus.source.sha256}
-        identity |= asdict(self.corpus.columns)
+        identity |= {"columns": asdict(self.corpus.columns)}
         identity |= {"sample": self.corpus.sample, "sample_seed": self.corpus.seed}
         if self._identity is None:
             self._identity = identity

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import threading
 from typing import Any
 
 from rationales.errors import MissingExtraError, RationalesError, first_line
@@ -20,8 +22,8 @@ from rationales.runs.workers import (
     Ready,
     answer,
     identity,
-    set_threads,
 )
+from rationales.threads import share
 
 LOCAL = "local"
 """The address of a cluster of this machine alone, which begins and ends with the run."""
@@ -47,9 +49,9 @@ class Actors:
             import ray
         except ImportError as error:
             raise MissingExtraError("--ray", "ray") from error
-        self._ray = ray
+        self._ray: Any = ray
         self._begin(address, dashboard)
-        resources = ray.cluster_resources()
+        resources = self._ray.cluster_resources()
         if gpus > resources.get("GPU", 0):
             found = f"{resources.get('GPU', 0):g}"
             self.close()
@@ -57,7 +59,7 @@ class Actors:
         cpus = int(resources.get("CPU", 1))
         self.size = size or (int(resources["GPU"] / gpus) if gpus else cpus)
         threads = max(1, cpus // self.size)
-        self._make = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=0)(_Actor)
+        self._make: Any = self._ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=0)(_Actor)
         self._arguments = (loading, threads)
         self._actors: dict[int, Any] = {}
         self._pending: dict[Any, int] = {}
@@ -72,8 +74,11 @@ class Actors:
             how["object_store_memory"] = max(80 * 2**20, min(_STORE_BYTES, room // 2))
             how["include_dashboard"] = dashboard
             how["num_cpus"] = os.cpu_count()
+        ending = signal.getsignal(signal.SIGTERM)
         try:
             self._ray.init(**how, log_to_driver=False, logging_level=logging.ERROR)
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, ending)  # Ray has put its own there
         except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
             raise RationalesError(
                 f"cannot reach a Ray cluster at {address} ({first_line(error)}): "
@@ -120,7 +125,7 @@ class _Actor:
     """A model, in a process of a cluster."""
 
     def __init__(self, loading: Loading, threads: int) -> None:
-        set_threads(threads)
+        share(threads)
         self._loading = loading
 
     def ready(self) -> Ready:

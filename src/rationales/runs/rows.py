@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeGuard, get_args, get_type_hints
 
 from rationales.data import sha256
 from rationales.errors import MissingExtraError, RationalesError, cannot, first_line
@@ -64,16 +64,14 @@ class Source:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).expanduser()
-        self._files = [self.path]
-        if self.path.is_dir():
-            self._files, self._read = _arrow_files(self.path), _read_arrow
-            return
         if not self.path.exists():
             raise RationalesError(f"there is no {path}: give {_FORMATS}, or - for a pipe")
-        reader = _READERS.get(self.path.suffix.lower())
+        is_folder = self.path.is_dir()
+        self._files = _arrow_files(self.path) if is_folder else [self.path]
+        reader = _read_arrow if is_folder else _READERS.get(self.path.suffix.lower())
         if reader is None:
             raise RationalesError(f"cannot tell what {path} holds by its name: give {_FORMATS}")
-        self._read = reader
+        self._read: Callable[[Path], Rows] = reader
 
     @cached_property
     def sha256(self) -> str:
@@ -162,7 +160,7 @@ class Corpus:
     def _id(self, number: int, cells: Cells | RationalesError) -> str | int:
         """The id of a row: its number, if it has none that can be one."""
         given = None if isinstance(cells, RationalesError) else cells.get(self.columns.id)
-        return number if not _is_name(given) or given == "" else given
+        return given if _is_name(given) and given != "" else number
 
     def _request(self, id: str | int, cells: Cells) -> Request:
         columns = self.columns
@@ -322,7 +320,7 @@ def _type(hint: Any) -> Callable[[str, str], Any]:
     return read
 
 
-def _is_name(value: Any) -> bool:
+def _is_name(value: Any) -> TypeGuard[str | int]:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 

@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rationales.errors import RationalesError, first_line
 from rationales.requests import Failure, Request
+from rationales.threads import share
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
     from rationales.explainer import Explainer
+    from rationales.models.files import Kind
 
 Answers = list[str | Failure]
 """The answer to each request: an explanation as JSON, or what is wrong with the request."""
@@ -36,14 +38,14 @@ class Loading:
     """How a worker loads its model: what ``rationales.load`` is given."""
 
     model: str | None
-    kind: str | None
+    kind: Kind | None
     options: dict[str, Any]
 
     def load(self) -> Explainer:
         """The explainer of the model."""
         from rationales.loading import load
 
-        return load(self.model, kind=self.kind, **self.options)  # type: ignore[call-overload,no-any-return]
+        return load(self.model, kind=self.kind, **self.options)
 
 
 @dataclass(frozen=True)
@@ -247,7 +249,7 @@ class Processes:
         from multiprocessing.connection import wait
 
         slots = {connection: slot for slot, (_, connection) in self._workers.items()}
-        return [(slots[each], self._event(slots[each])) for each in wait([*slots], seconds)]  # type: ignore[index,arg-type]
+        return [(slots[each], self._event(slots[each])) for each in wait([*slots], seconds)]  # type: ignore[index]
 
     def _event(self, slot: int) -> Event:
         process, connection = self._workers[slot]
@@ -283,7 +285,7 @@ def _work(connection: Connection, loading: Loading, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all: the driver ends us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _leave_with_driver()
-    set_threads(threads)
+    share(threads)
     try:
         explainer = loading.load()
     except RationalesError as error:
@@ -311,17 +313,6 @@ def _leave_with_driver() -> None:
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def set_threads(threads: int) -> None:
-    """Let a worker compute with so many threads, before torch is imported."""
-    from rationales.cli.starting import set_threads
-
-    os.environ["OMP_NUM_THREADS"] = str(threads)
-    set_threads()
-    import torch
-
-    torch.set_num_threads(threads)
 
 
 def identity(explainer: Explainer) -> dict[str, Any]:
