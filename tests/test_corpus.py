@@ -318,7 +318,7 @@ def executors(monkeypatch):
     return {"workers": Execute(workers=2), "ray": Execute(workers=2, ray="local", attempts=2)}
 
 
-@pytest.mark.parametrize("executor", ["workers", RAY])
+@pytest.mark.parametrize("executor", ["workers", pytest.param("ray", marks=pytest.mark.long)])
 def test_rows_that_kill_their_worker_fail_and_the_others_are_done(
     executor, executors, tmp_path, tiny_folder, whole
 ):
@@ -330,9 +330,9 @@ def test_rows_that_kill_their_worker_fail_and_the_others_are_done(
     unbroken = whole(rows)
     lines = found(outcome)
     assert {*lines} == {*unbroken} - {"r20", "r25"}
-    for id in ("r0", "r3", "r35"):  # their batches were answered as they were
-        assert lines[id] == unbroken[id]
     attempts = executors[executor].attempts
+    for id in ("r3", "r35") if attempts == 3 else ("r35",):
+        assert lines[id] == unbroken[id]  # its batch was answered again as it was
     died = f"its worker died {attempts} times"
     failed = {each["id"]: each for each in outcome.failed}
     assert {*failed} == {"r20", "r25"}

@@ -18,7 +18,9 @@ PUBLIC = [
     "METHODS",
     "BlackBoxScorer",
     "Candidate",
+    "Columns",
     "Context",
+    "Execute",
     "Explainer",
     "Explanation",
     "Failure",
@@ -26,6 +28,7 @@ PUBLIC = [
     "Method",
     "MissingExtraError",
     "Options",
+    "Outcome",
     "Prediction",
     "Progress",
     "Rationale",
@@ -40,6 +43,7 @@ PUBLIC = [
     "Translator",
     "load",
     "rationalize",
+    "run",
 ]
 
 

@@ -190,6 +190,8 @@ def run_corpus(
     ``asked`` is asked of all rows: with the model and the input, it is the identity of the run.
     """
     folder = RunFolder(out, KIND)
+    if not corpus.chosen:  # read before a model is loaded
+        raise RationalesError(f"{corpus.source.path} holds no rows")
     with folder.locked():
         run = _Run(folder, corpus, dict(asked), limit, retry_failed, on_progress, on_fault)
         pool = execute.pool(loading)
@@ -254,20 +256,13 @@ class _Run:
         parts = self.parts
         if self.retry_failed:
             parts.forget_failed([*parts.failed])
-        if not parts.done:
-            return
-        batch_of: dict[str | int, list[Row]] = {}
+        cut: dict[str | int, int] = {}  # rows of batches that are there in part
         for batch in _grouped(self.corpus.rows()):
-            batch_of |= dict.fromkeys((row.id for row in batch), batch)
-
-        def is_complete(id: str | int) -> bool:
-            rows = batch_of.get(id, [])
-            return all(row.id in parts.done or row.number in parts.failed for row in rows)
-
-        parts.drop_incomplete(is_complete)
-        cut = [r.number for b in batch_of.values() for r in b if not is_complete(r.id)]
-        if not self.retry_failed:
-            parts.forget_failed(cut)
+            over = [row.id in parts.done or row.number in parts.failed for row in batch]
+            if any(over) and not all(over):
+                cut |= {row.id: row.number for row in batch}
+        parts.drop_last(cut)
+        parts.forget_failed(cut.values())
 
     def _batches(self) -> Iterator[Batch]:
         parts, left = self.parts, self.limit

@@ -91,7 +91,7 @@ def drop_torn_line(path: Path) -> None:
                 at = start
             if at < size:
                 file.truncate(at)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
         raise cannot("read", path, error) from error

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,9 @@ class Parts:
         """The part that is written to."""
         return self._folder.path / f"part-{self._number:05}.jsonl"
 
-    def drop_incomplete(self, is_complete: Callable[[str | int], bool]) -> None:
-        """Drop lines at the end whose batch has rows without a line."""
-        while self._ends and not is_complete(self._ends[-1][0]):
+    def drop_last(self, ids: Container[str | int]) -> None:
+        """Drop the lines of these rows, as far as they are the last ones."""
+        while self._ends and self._ends[-1][0] in ids:
             id, start = self._ends.pop()
             self.done.discard(id)
             with self._folder.explained(self.path.name):
@@ -74,7 +74,8 @@ class Parts:
 
     def forget_failed(self, numbers: Iterable[int]) -> None:
         """Take these rows out of those that have failed: they are tried again."""
-        kept = {n: each for n, each in self.failed.items() if n not in {*numbers}}
+        gone = {*numbers}
+        kept = {n: each for n, each in self.failed.items() if n not in gone}
         if len(kept) < len(self.failed):
             self.failed = kept
             self._folder.write(FAILED, "".join(_json(vars(each)) for each in kept.values()))

@@ -125,9 +125,7 @@ class Corpus:
     @cached_property
     def chosen(self) -> frozenset[int]:
         """The numbers of the rows that the run is about."""
-        if not self._first:
-            raise RationalesError(f"{self.source.path} holds no rows")
-        if self.sample is None or self.sample >= len(self._numbers):
+        if not self._first or self.sample is None or self.sample >= len(self._numbers):
             return frozenset(self._numbers)
         return frozenset(random.Random(self.seed).sample(self._numbers, self.sample))
 
