@@ -109,11 +109,15 @@ def memory(out: Path, model: str, rows: int) -> None:
 
     rationales.run(path, out / "memory", rationales.load(model), on_progress=tell)
     later = {done: size for done, size in seen.items() if done >= 200}
-    first = next(iter(later.values()))
     for done, size in seen.items():
         print(f"{done:6} rows  {size:7.0f} MB")
-    low, high = min(later.values()) / first, max(later.values()) / first
-    print(f"after the first 200 rows: {low:.3f} to {high:.3f} of what it was then")
+    sizes = [*later.values()]
+    mean, half = sum(sizes) / len(sizes), len(sizes) // 2
+    halves = [sum(part) / len(part) / mean for part in (sizes[:half], sizes[half:])]
+    print(
+        f"after the first 200 rows: {mean:.0f} MB, from {min(sizes) / mean:.3f} to "
+        f"{max(sizes) / mean:.3f} of that; the two halves {halves[0]:.3f} and {halves[1]:.3f}"
+    )
 
 
 def main() -> None:
