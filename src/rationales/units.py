@@ -24,9 +24,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from functools import partial
-from itertools import groupby, pairwise
-from typing import Literal
+from functools import cache, partial
+from itertools import accumulate, groupby, pairwise
+from typing import Any, Literal
 
 from rationales.context import Token
 from rationales.errors import RationalesError
@@ -109,12 +109,19 @@ def _group_run(run: Sequence[Token], unit: Unit, language: str) -> list[list[int
 
 
 def _word_starts(text: str) -> list[int]:
-    """Where words begin, and what is between them: spaces, punctuation marks."""
+    """Where words begin, and what is between them: spaces, punctuation marks; then the end."""
+    return [*accumulate(map(len, _piece().findall(text)), initial=0)]
+
+
+@cache
+def _piece() -> Any:
+    """The pattern of a word, or of what is between two words."""
     import regex
 
     # `regex` follows UAX #29 but for one thing: it does not part an apostrophe from a vowel after
-    # it, so that 'apple' in quotes would begin with one, and 'pear' would not.
-    return [match.start() for match in regex.finditer(r"(?w)\b|(?<=\b['’])", text)]
+    # it, so that 'apple' in quotes would begin with one, and 'pear' would not. No word ends within
+    # ASCII letters and digits, so that there is no need to look for an end there.
+    return regex.compile(r"(?sw)(?:[A-Za-z0-9_]++|.).*?(?:\b|(?<=\b['’]))")
 
 
 def _sentence_starts(text: str, language: str) -> list[int]:
