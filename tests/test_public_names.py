@@ -31,6 +31,7 @@ PUBLIC = [
     "Rationale",
     "RationalesError",
     "RationalesWarning",
+    "Report",
     "Request",
     "Score",
     "Step",
@@ -40,6 +41,7 @@ PUBLIC = [
     "Translator",
     "load",
     "rationalize",
+    "report",
 ]
 
 

@@ -36,6 +36,8 @@ _HOMES = {
     "Prediction": "result",
     "Rationale": "result",
     "Step": "result",
+    "Report": "runs.report",
+    "report": "runs.report",
     "BlackBoxScorer": "scoring.blackbox",
     "Score": "scoring.protocol",
     "SubsetScorer": "scoring.protocol",
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
     from rationales.result import Prediction as Prediction
     from rationales.result import Rationale as Rationale
     from rationales.result import Step as Step
+    from rationales.runs.report import Report as Report
+    from rationales.runs.report import report as report
     from rationales.scoring.blackbox import BlackBoxScorer as BlackBoxScorer
     from rationales.scoring.protocol import Score as Score
     from rationales.scoring.protocol import SubsetScorer as SubsetScorer
