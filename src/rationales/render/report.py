@@ -11,29 +11,28 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rationales.render import histogram
 from rationales.render.marks import shortened, visible
 from rationales.render.viewer import document, page_data, source
-from rationales.runs.tally import LEAST_CONTEXTS, MOST_GROUPS, VERDICTS, Summary, mean, quantile
+from rationales.runs.tally import (
+    LEAST_CONTEXTS,
+    LISTED,
+    MOST_GROUPS,
+    VERDICTS,
+    Summary,
+    Word,
+    mean,
+    quantile,
+)
 
 if TYPE_CHECKING:
     from rationales.runs.report import Listed, Report
 
 _PERCENTILES = (10, 25, 50, 75, 90, 99)
-_MOST_BARS, _FEWEST_BARS = 24, 8
-_TOPS = (1, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100)
-"""Where the vertical axis of a histogram may end, in per cent."""
-_TOP, _BOTTOM = 14, 176
-"""Where the bars of a histogram end and begin, in pixels."""
-_LEFT = 9.0
-"""Where the first bar begins, in per cent of the width."""
 _LISTS = {
-    "longest": ("Longest rationales", "The rows whose rationales have the most {unit}."),
-    "farthest": ("Farthest reach", "The rows whose rationales reach farthest back."),
-    "insufficient": (
-        "Not sufficient",
-        "Rows in which a search ended without a sufficient subset: first those whose target the "
-        "model predicts from the full context, then by size.",
-    ),
+    "longest": "Longest sufficient rationales",
+    "farthest": "Farthest reach of sufficient rationales",
+    "insufficient": "Not sufficient",
 }
 
 
@@ -91,8 +90,8 @@ def _header(report: Report) -> str:
 def _numbers(report: Report) -> str:
     """Sizes and reaches: a histogram each, and their means and quantiles."""
     found, yes, no = report.overall, report.parts["sufficient"], report.parts["not sufficient"]
-    mixed = ", ".join(f"{unit}s in {count:,}" for unit, count in report.units.items())
-    size = f"Sizes count kept units: {mixed}." if len(report.units) > 1 else ""
+    counted = ", ".join(f"{unit}s in {count:,} rationales" for unit, count in report.units.items())
+    mixed = f" Units: {counted}." if len(report.units) > 1 else ""
     sides = (
         " In a translation, only kept tokens of the translation have a distance."
         if report.sides
@@ -106,14 +105,13 @@ def _numbers(report: Report) -> str:
         "context (tokens)": found.contexts,
     }
     table = _table(
-        "Mean and percentiles over all rationales. Context: tokens before the target that a "
-        "rationale may keep.",
+        "Mean and percentiles",
         {"": "", "mean": "n", **{f"{p} %": "n" for p in _PERCENTILES}, "largest": "n"},
         [
             [
                 name,
                 _decimal(mean(counts)),
-                *(_whole(quantile(counts, p)) for p in (*_PERCENTILES, 100)),
+                *(_whole(quantile(counts, percent)) for percent in (*_PERCENTILES, 100)),
             ]
             for name, counts in rows.items()
             if counts
@@ -121,12 +119,13 @@ def _numbers(report: Report) -> str:
     )
     return f"""<section>
 <h2>Size and reach</h2>
-<p>Size: how many {report.unit} a rationale keeps, the required one before the target included.
-{size} Reach: how many tokens lie from the target back to the farthest kept token.{sides}
-Where a search ended without a sufficient subset, both are those of the subset it ended with.</p>
-<div class="figures">
-{_histogram(f"Size of rationales, in {report.unit}", yes.sizes, no.sizes)}
-{_histogram("Reach of rationales, in tokens", yes.reaches, no.reaches)}
+<p>Size: how many {report.unit} a rationale keeps, the required one before the target
+included.{mixed} Reach: how many tokens lie from the target back to the farthest kept token.{sides}
+Context: how many tokens a rationale could keep. Where a search ended without a sufficient subset,
+size and reach are those of the subset it ended with.</p>
+<div class="beside">
+{_figure(f"Size of rationales, in {report.unit}", yes.sizes, no.sizes)}
+{_figure("Reach of rationales, in tokens", yes.reaches, no.reaches)}
 </div>
 {table}
 </section>"""
@@ -145,7 +144,7 @@ def _verdicts(report: Report) -> str:
     }
     parts = {"all": report.overall} | report.parts
     checked = _table(
-        "Shares are of the rationales for which it was checked.",
+        "All rationales, and parts of them",
         headings,
         [_summary_row(name, part) for name, part in parts.items() if part.rationales],
     )
@@ -155,14 +154,15 @@ def _verdicts(report: Report) -> str:
             _summary_row("(no group)" if name is None else _text(str(name)), part)
             for name, part in report.groups.items()
         ]
-        groups = "\n<h3>By group</h3>\n" + _table("The same by group.", headings, rows)
+        groups = "\n" + _table("By group", headings, rows)
     elif report.too_many_groups:
         groups = f"\n<p>There are more than {MOST_GROUPS} groups: they are not compared here.</p>"
     return f"""<section>
 <h2>Verdicts</h2>
 <p>Sufficient: given only the rationale, the model has the target as its first choice (or meets the
 criterion that was asked for). Predicted: so it does given the full context. Minimal: no single unit
-can be dropped. Optimal: no smaller subset is sufficient.</p>
+can be dropped. Optimal: no smaller subset is sufficient. Shares are of the rationales for which it
+was checked.</p>
 {checked}{groups}
 </section>"""
 
@@ -187,57 +187,55 @@ def _summary_row(name: str, part: Summary) -> list[str]:
 
 def _words(report: Report) -> str:
     """The words that rationales keep, with how often they could have."""
-    if not report.words:
+    if not report.words_by_count:
         return ""
-    table = _table(
-        "In rationales: how many keep the word. In contexts: how many could have. Sorted by the "
-        "lower end of the share's 95 % interval.",
-        {"word": "name", "in rationales": "n", "in contexts": "n", "share": "n"},
-        [
-            [
-                _text(word.text, 40),
-                f"{word.kept:,}",
-                f"{word.contexts:,}",
-                _percent(word.kept, word.contexts),
-            ]
-            for word in report.words
-        ],
-    )
+    headings = {"word": "name", "in rationales": "n", "in contexts": "n", "share": "n"}
+
+    def table(caption: str, words: Iterable[Word]) -> str:
+        rows = [
+            [_text(text, 40), f"{kept:,}", f"{contexts:,}", _percent(kept, contexts)]
+            for text, kept, contexts in words
+        ]
+        return _table(caption, headings, rows)
+
     return f"""<section>
 <h2>Words that rationales keep</h2>
-<p>A frequent word is in many rationales because it is in many contexts: compare its share with the
-share over all words, {100 * (report.word_share or 0):.1f} %. Words in fewer than {LEAST_CONTEXTS}
-contexts are left out. The word directly before a target is not counted: every rationale keeps
-it.</p>
-{table}
+<p>In rationales: how many keep the word. In contexts: how many could have. A frequent word is in
+many rationales because it is in many contexts: compare its share with the share over all words,
+{100 * (report.word_share or 0):.1f} %. Words in fewer than {LEAST_CONTEXTS} contexts are left out,
+and so is the word directly before a target, which is required. Upper and lower case are the same.
+The largest share is that with the highest lower end of a 95 % interval.</p>
+<div class="beside">
+{table("Largest share", report.words_by_share)}
+{table("In most rationales", report.words_by_count)}
+</div>
 </section>"""
 
 
 def _listed(report: Report) -> str:
     """The rows worth a look, with links to the viewer."""
+    headings = {
+        "row": "name",
+        **({"group": "name"} if report.groups else {}),
+        "target": "name",
+        "size": "n",
+        "reach": "n",
+        "predicted": "",
+        "rationale": "long",
+    }
     tables = []
-    for name, (title, about) in _LISTS.items():
-        if not (rows := report.lists[name]):
-            continue
-        told = about.format(unit=report.unit)
-        if name == "insufficient":
-            all = report.parts["not sufficient"].rationales
-            told += f" {_counted(all, 'rationale')} in all."
-        headings = {
-            "row": "name",
-            **({"group": "name"} if report.groups else {}),
-            "target": "name",
-            "size": "n",
-            "reach": "n",
-            "sufficient": "",
-            "rationale": "long",
-        }
-        cells = [_listed_row(report, each) for each in rows]
-        tables.append(f"<h3>{title}</h3>\n{_table(told, headings, cells, wide=True)}")
+    for name, title in _LISTS.items():
+        if rows := report.lists[name]:
+            if name == "insufficient":
+                title += f": {_counted(report.parts['not sufficient'].rationales, 'rationale')}"
+            cells = [_listed_row(report, each) for each in rows]
+            tables.append(_table(title, headings, cells, wide=True))
     listed = "\n".join(tables)
     return f"""<section>
 <h2>Rows to look at</h2>
-<p>Choose a row to see it in the viewer at the end of this page.</p>
+<p>Choose a row to see it in the viewer at the end of this page. A list has at most {LISTED} rows.
+Of those that are not sufficient, the ones whose target the model predicts from the full context
+come first.</p>
 {listed}
 </section>"""
 
@@ -247,14 +245,14 @@ def _listed_row(report: Report, listed: Listed) -> list[str]:
     explanation, rationale = report.explanations[listed.item], listed.rationale
     link = f'<a href="#item={listed.item}&amp;target={rationale.target}">'
     group = [_text("" if explanation.group is None else str(explanation.group))]
-    verdict = '<span class="good">✓ yes</span>'
+    signs = {True: '<span class="good">✓ yes</span>', False: '<span class="bad">✗ no</span>'}
     return [
         f"{link}{_text(str(explanation.id))}</a>",
         *(group if report.groups else []),
         _text(rationale.target_text or ""),
         f"{listed.size:,}",
         _whole(listed.reach),
-        verdict if rationale.sufficient else '<span class="bad">✗ no</span>',
+        "–" if rationale.predicted is None else signs[rationale.predicted],
         _text(rationale.text, 220),
     ]
 
@@ -271,12 +269,12 @@ def _errors(report: Report) -> str:
         rest = errors.rows - len(errors.examples)
         more = f" and {rest:,} more" if rest else ""
         rows.append([_text(errors.error, 300), f"{errors.rows:,}", some + more])
-    told = "Errors that differ only in numbers and quoted texts are counted together."
     headings = {"error": "long", "rows": "n", "lines of the input (ids)": "name"}
     return f"""<section>
 <h2>Failed</h2>
-<p>{_counted(report.failed, "row")} failed. No other figure on this page counts them.</p>
-{_table(told, headings, rows, wide=True)}
+<p>{_counted(report.failed, "row")} failed. No other figure on this page counts them. Errors that
+differ only in numbers and quoted texts are counted together.</p>
+{_table("Errors", headings, rows, wide=True)}
 </section>"""
 
 
@@ -293,46 +291,12 @@ def _row(report: Report) -> str:
 # ---- figures and tables
 
 
-def _histogram(title: str, yes: Counter[int], no: Counter[int]) -> str:
-    """Bars of how many rationales have each number, those that are not sufficient on top."""
+def _figure(title: str, yes: Counter[int], no: Counter[int]) -> str:
+    """A histogram with its key, and its numbers as a table."""
     both = yes + no
     if not both:
         return f"<figure><figcaption>{title}</figcaption><p>Nothing is kept.</p></figure>"
-    bins = _bins(both)
-    counts = [tuple(_within(each, *edges) for each in (yes, no)) for edges in bins]
-    names = [_bin_name(*edges) for edges in bins]
-    total = both.total()
-    most = max(100 * sum(pair) / total for pair in counts)
-    top = next(each for each in _TOPS if each >= most)
-    slot = (100 - _LEFT) / max(len(bins), _FEWEST_BARS)
-    parts = []
-    for level in (0, top / 2, top):
-        y = _BOTTOM - level / top * (_BOTTOM - _TOP)
-        parts.append(f'<line x1="{_LEFT}%" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{_LEFT - 1}%" y="{y + 4:.1f}" text-anchor="end">{level:g} %</text>')
-    every = -(-len(bins) // 8)
-    for place, ((sufficient, others), name) in enumerate(zip(counts, names, strict=True)):
-        x, base = _LEFT + place * slot, float(_BOTTOM)
-        told = f"{name}: {sufficient + others:,} ({_percent(sufficient + others, total)})"
-        told += f", {others:,} of them not sufficient" * bool(others)
-        rects = ""
-        for kind, count in (("yes", sufficient), ("no", others)):
-            height = 100 * count / total / top * (_BOTTOM - _TOP)
-            base -= height
-            if count:
-                rects += (
-                    f'<rect class="{kind}" x="{x + 0.1 * slot:.2f}%" width="{0.8 * slot:.2f}%" '
-                    f'y="{base:.1f}" height="{height:.1f}"/>'
-                )
-        parts.append(f"<g><title>{told}</title>{rects}</g>")
-        if place % every == 0:
-            at = f'x="{x + slot / 2:.2f}%" y="{_BOTTOM + 18}"'
-            parts.append(f'<text {at} text-anchor="middle">{name}</text>')
-    table = _table(
-        f"{title}: how many rationales.",
-        {"": "", "sufficient": "n", "not sufficient": "n"},
-        [[name, f"{y:,}", f"{n:,}"] for name, (y, n) in zip(names, counts, strict=True)],
-    )
+    bars = histogram.bars(yes, no)
     described = (
         f"{title}: mean {_decimal(mean(both))}, median {_whole(quantile(both, 50))}, "
         f"largest {max(both):,}. The numbers follow as a table."
@@ -342,39 +306,17 @@ def _histogram(title: str, yes: Counter[int], no: Counter[int]) -> str:
         f"</svg>{name}</span>"
         for kind, name in (("yes", "sufficient"), ("no", "not sufficient"))
     )
+    table = _table(
+        title,
+        {"": "", "sufficient": "n", "not sufficient": "n"},
+        [[bar.name, f"{bar.sufficient:,}", f"{bar.others:,}"] for bar in bars],
+    )
     return f"""<figure>
 <figcaption>{title}</figcaption>
-<svg class="histogram" role="img" aria-label="{described}">{"".join(parts)}</svg>
-<p class="key"><span>share of {total:,} rationales</span>{key if no else ""}</p>
+{histogram.svg(bars, described)}
+<p class="key"><span>share of {_counted(both.total(), "rationale")}</span>{key if no else ""}</p>
 <details><summary>The numbers</summary>{table}</details>
 </figure>"""
-
-
-def _bins(counts: Counter[int]) -> list[tuple[int, int | None]]:
-    """First and last number of each bar; the last bar has no end if few numbers lie far out."""
-    low, high, most = min(counts), quantile(counts, 99) or 0, max(counts)
-    # Without a far end, the bars show everything.
-    high = most if most - low < _MOST_BARS or most <= 1.25 * high else high
-    widths = (step * 10**power for power in range(12) for step in (1, 2, 5))
-    width = next(each for each in widths if (high - low) // each + 2 <= _MOST_BARS + 1)
-    first = low if width == 1 else low // width * width
-    bins: list[tuple[int, int | None]] = [
-        (start, start + width - 1) for start in range(first, high + 1, width)
-    ]
-    if most > (bins[-1][1] or 0):
-        bins.append(((bins[-1][1] or 0) + 1, None))
-    return bins
-
-
-def _within(counts: Counter[int], first: int, last: int | None) -> int:
-    """How many of the counted numbers lie in a bar."""
-    return sum(c for n, c in counts.items() if n >= first and (last is None or n <= last))
-
-
-def _bin_name(first: int, last: int | None) -> str:
-    if last is None:
-        return f"≥ {first:,}"
-    return f"{first:,}" if first == last else f"{first:,}–{last:,}"
 
 
 def _table(
@@ -396,7 +338,7 @@ def _table(
         for first, *cells in rows
     )
     return f"""<div class="table{" wide" * wide}" role="region" aria-label="{caption}" tabindex="0">
-<table><caption>{caption}</caption>
+<table><caption><span>{caption}</span></caption>
 <thead><tr>{head}</tr></thead>
 <tbody>
 {body}

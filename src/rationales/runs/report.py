@@ -94,12 +94,14 @@ class Report:
     """What sizes count (tokens, words, sentences), and in how many rationales."""
     sides: bool
     """Whether there are translations."""
-    words: tuple[Word, ...]
+    words_by_share: tuple[Word, ...]
     """The words that are kept in the largest share of the contexts in which they occur."""
+    words_by_count: tuple[Word, ...]
+    """The words that are in most rationales."""
     word_share: float | None
-    """That share over all words."""
+    """The share of the contexts' words that is kept."""
     lists: dict[str, tuple[Listed, ...]]
-    """The rows with the longest rationales, the farthest reach, those that are not sufficient."""
+    """The rows with the longest and the farthest sufficient rationales, and insufficient ones."""
     errors: tuple[Errors, ...]
     """Why rows failed, the most frequent reason first."""
     explanations: tuple[Explanation, ...]
@@ -184,7 +186,10 @@ def report(folder: str | Path) -> Report:
     _check(path)
     tally = Tally()
     for place, row in _read_rows(path):
-        tally.add(place, row)
+        try:
+            tally.add(place, row)
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise _damaged(place) from error
     failed, errors = _read_failed(path)
     lists, explanations = _read_listed({name: top.first() for name, top in tally.tops.items()})
     return Report(
@@ -204,7 +209,8 @@ def report(folder: str | Path) -> Report:
         settings=dict(tally.settings.most_common()),
         units=dict(tally.units.most_common()),
         sides=tally.sides,
-        words=tally.words.first(),
+        words_by_share=tally.words.by_share(),
+        words_by_count=tally.words.by_count(),
         word_share=tally.words.share,
         lists=lists,
         errors=errors,
@@ -214,7 +220,7 @@ def report(folder: str | Path) -> Report:
 
 def share(true: int, checked: int) -> str:
     """The share of those that were checked, in words."""
-    return f"{100 * true / checked:.1f} % of {checked:,}" if checked else "not checked"
+    return f"{100 * true / checked:.1f} % of {checked:,} checked" if checked else "not checked"
 
 
 def _check(folder: Path) -> None:
@@ -241,16 +247,21 @@ def _read_lines(path: Path, fields: set[str]) -> Iterator[tuple[Place, Row]]:
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
                     return
+                place = Place(path, number, start, len(line))
+                start += len(line)
                 try:
                     row = json.loads(line)
-                except ValueError:
-                    row = None
+                except ValueError as error:
+                    raise _damaged(place) from error
                 if not isinstance(row, dict) or not fields <= row.keys():
-                    raise RationalesError(f"line {number} of {path} is damaged: remove it")
-                yield Place(path, start, len(line)), row
-                start += len(line)
+                    raise _damaged(place)
+                yield place, row
     except OSError as error:
         raise cannot("read", path, error) from error
+
+
+def _damaged(place: Place) -> RationalesError:
+    return RationalesError(f"line {place.number} of {place.path} is damaged: remove it")
 
 
 def _read_listed(
@@ -261,7 +272,7 @@ def _read_listed(
     for place, target in (each for places in found.values() for each in places):
         targets[place].add(target)
     rows = {place: _read_row(place, wanted) for place, wanted in targets.items()}
-    explanations = tuple(map(Explanation.from_dict, rows.values()))
+    explanations = tuple(_explanation(place, row) for place, row in rows.items())
     items = {place: item for item, place in enumerate(rows)}
 
     def listed(place: Place, target: int) -> Listed:
@@ -283,6 +294,14 @@ def _read_row(place: Place, targets: set[int]) -> Row:
     if place.length > _LARGE:
         row["rationales"] = [each for each in row["rationales"] if each["target"] in targets]
     return row
+
+
+def _explanation(place: Place, row: Row) -> Explanation:
+    """The row as an explanation, checked as a whole."""
+    try:
+        return Explanation.from_dict(row)
+    except RationalesError as error:
+        raise _damaged(place) from error
 
 
 def _read_failed(folder: Path) -> tuple[int, tuple[Errors, ...]]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import accumulate
 from math import sqrt
 from pathlib import Path
@@ -23,12 +25,12 @@ Group = str | int | None
 
 VERDICTS = ("sufficient", "predicted", "minimal", "optimal")
 LISTED = 20
-"""Rows in each list: the longest, the farthest, those that are not sufficient."""
+"""Rows in each list: the longest and the farthest that are sufficient, and those that are not."""
 MOST_GROUPS = 200
 """More groups than this are not compared."""
 LEAST_CONTEXTS = 5
 """A word is shown if it occurs in at least this many contexts."""
-_SHOWN_WORDS = 30
+_SHOWN_WORDS = 20
 _MOST_WORDS = 500_000
 _MOST_SETTINGS = 1_000
 
@@ -99,9 +101,10 @@ def reach_of(rationale: Row, tokens: list[Row]) -> int | None:
 
 
 class Place(NamedTuple):
-    """Where a line is."""
+    """Where a line is: its number, from 1, and its first byte."""
 
     path: Path
+    number: int
     start: int
     length: int
 
@@ -142,11 +145,11 @@ class Tally:
                 if (value := each.get(verdict)) is not None:
                     cell.verdicts[verdict, value] += 1
             self.units["token" if each.get("units") is None else unit] += 1
-            # A row is listed once, for the target that comes first. Of those that are not
+            # A list has a row once, with the target that comes first. Of those that are not
             # sufficient, these are the ones that the model predicts from the full context.
             new: dict[str, Any] = {"longest": -size, "farthest": -(reach or 0)}
             if not each["sufficient"]:
-                new["insufficient"] = (not each.get("predicted"), -size)
+                new = {"insufficient": (not each.get("predicted"), -size)}
             for name, key in new.items():
                 keys[name] = min(keys.get(name, (key, target)), (key, target))
         for name, (key, target) in keys.items():
@@ -272,14 +275,21 @@ class Words:
         """The share of the words that is kept; None if there are no words."""
         return self._kept / self._contexts if self._contexts else None
 
-    def first(self) -> tuple[Word, ...]:
-        """The words that are kept in the largest share of their contexts."""
+    def by_share(self) -> tuple[Word, ...]:
+        """The words that are kept in the largest share of the contexts in which they occur."""
+        return self._first(lambda word: (-_lower_end(word), word.text))
+
+    def by_count(self) -> tuple[Word, ...]:
+        """The words that are in most rationales."""
+        return self._first(lambda word: (-word.kept, word.contexts, word.text))
+
+    def _first(self, key: Callable[[Word], Any]) -> tuple[Word, ...]:
         words = (
             Word(text, kept, contexts)
             for text, (kept, contexts) in self._counts.items()
             if kept and contexts >= LEAST_CONTEXTS
         )
-        return tuple(sorted(words, key=lambda word: (-_lower_end(word), word.text))[:_SHOWN_WORDS])
+        return tuple(nsmallest(_SHOWN_WORDS, words, key=key))
 
 
 def _lower_end(word: Word) -> float:
