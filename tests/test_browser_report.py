@@ -112,8 +112,9 @@ def test_without_javascript_all_figures_and_tables_are_there(
         page.get_by_text("The viewer needs JavaScript").wait_for()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", [{"width": 1280, "height": 900}, PHONE])
+@pytest.mark.parametrize(
+    ("scheme", "viewport"), [("light", {"width": 1280, "height": 900}), ("dark", PHONE)]
+)
 def test_axe_finds_nothing_serious(
     browser: Browser, address: str, scheme: Any, viewport: Any
 ) -> None:

@@ -112,6 +112,8 @@ def test_groups_are_compared(tmp_path: Path) -> None:
         sizes = Counter(len(each) for one in shown if one.group == name for each in one)
         assert part.sizes == sizes
     text = page(found)
+    true, checked = found.overall.checked("minimal")
+    assert f"{100 * true / checked:.1f} %<small>{true} of {checked} checked</small>" in text
     assert "By group" in text
     assert "(no group)" in text
 
