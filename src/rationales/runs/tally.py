@@ -7,12 +7,11 @@ are listed. The order of the lines makes no difference.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import nsmallest
-from itertools import accumulate
 from math import sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -131,14 +130,14 @@ class Tally:
         of_group = self._group(row.get("group"))
         unit = row.get("options", {}).get("unit", "token")
         unit = unit if unit in LEVELS else "unit"  # the page trusts it
-        free = [*accumulate((not token.get("pinned") for token in tokens), initial=0)]
+        pinned = [index for index, token in enumerate(tokens) if token.get("pinned")]
         self.sides = self.sides or any("side" in token for token in tokens[:1])
         keys: dict[str, tuple[Any, int]] = {}
         for each in rationales:
             size, reach, target = size_of(each), reach_of(each, tokens), each["target"]
             cell = self._cells[of_group, each["sufficient"], each.get("predicted")]
             cell.sizes[size] += 1
-            cell.contexts[free[target]] += 1
+            cell.contexts[target - bisect_left(pinned, target)] += 1
             if reach is not None:
                 cell.reaches[reach] += 1
             for verdict in VERDICTS:
@@ -235,15 +234,15 @@ class Words:
     """
 
     def __init__(self) -> None:
-        self._counts: dict[str, list[int]] = {}
-        self._kept = self._contexts = self._dropped = 0
+        self._kept: Counter[str] = Counter()
+        self._contexts: Counter[str] = Counter()
+        self._all_kept = self._all_contexts = self._dropped = 0
 
     def add(self, tokens: list[Row], rationales: list[Row]) -> None:
         """Count the words of a text, for each of its targets."""
         pieces = [token["text"] for token in tokens]
         sides = [None if token.get("pinned") else token.get("side", "") for token in tokens]
         units = group_texts(pieces, sides, "word")
-        texts = ["".join([pieces[index] for index in unit]).strip().lower() for unit in units]
         starts = [unit[0] for unit in units]
         unit_of = {index: number for number, unit in enumerate(units) for index in unit}
         # Of each target: how many words come before the one that is required.
@@ -251,29 +250,34 @@ class Words:
             bisect_left(starts, each["target"]) - (each["target"] - 1 in unit_of)
             for each in rationales
         ]
-        counts = self._counts
+        texts = [
+            "".join([pieces[index] for index in unit]).strip().lower()
+            for unit in units[: max(ends, default=0)]
+        ]
         for each, end in zip(rationales, ends, strict=True):
-            kept = {unit_of[index] for index in each["indices"]}
-            for text in {texts[number] for number in kept if number < end} - {""}:
-                counts.setdefault(text, [0, 0])[0] += 1
-                self._kept += 1
-        ends.sort()
-        first: dict[str, int] = {}
-        for number, text in enumerate(texts):
-            first.setdefault(text, number)
-        for text, number in first.items():
-            # A word is in the context of every target that comes after its first occurrence.
-            if text and (contexts := len(ends) - bisect_right(ends, number)):
-                counts.setdefault(text, [0, 0])[1] += contexts
-                self._contexts += contexts
-        while len(counts) > _MOST_WORDS:  # the rarest begin anew, if they come again
+            numbers = {unit_of[index] for index in each["indices"]}
+            kept = {texts[number] for number in numbers if number < end} - {""}
+            self._kept.update(kept)
+            self._all_kept += len(kept)
+        seen, start = {""}, 0
+        for place, end in enumerate(sorted(ends)):
+            # What is new before this target is in its context and in those of all later ones.
+            new, later = {*texts[start:end]} - seen, len(ends) - place
+            for text in new:
+                self._contexts[text] += later
+            self._all_contexts += later * len(new)
+            seen |= new
+            start = end
+        while len(self._contexts) > _MOST_WORDS:  # the rarest begin anew, if they come again
             self._dropped += 1
-            self._counts = counts = {t: c for t, c in counts.items() if c[1] > self._dropped}
+            often = {text: n for text, n in self._contexts.items() if n > self._dropped}
+            self._contexts = Counter(often)
+            self._kept = Counter({text: n for text, n in self._kept.items() if text in often})
 
     @property
     def share(self) -> float | None:
         """The share of the words that is kept; None if there are no words."""
-        return self._kept / self._contexts if self._contexts else None
+        return self._all_kept / self._all_contexts if self._all_contexts else None
 
     def by_share(self) -> tuple[Word, ...]:
         """The words that are kept in the largest share of the contexts in which they occur."""
@@ -285,9 +289,9 @@ class Words:
 
     def _first(self, key: Callable[[Word], Any]) -> tuple[Word, ...]:
         words = (
-            Word(text, kept, contexts)
-            for text, (kept, contexts) in self._counts.items()
-            if kept and contexts >= LEAST_CONTEXTS
+            Word(text, kept, self._contexts[text])
+            for text, kept in self._kept.items()
+            if self._contexts[text] >= LEAST_CONTEXTS
         )
         return tuple(nsmallest(_SHOWN_WORDS, words, key=key))
 
