@@ -34,6 +34,7 @@ PUBLIC = [
     "Rationale",
     "RationalesError",
     "RationalesWarning",
+    "Report",
     "Request",
     "Score",
     "Step",
@@ -44,6 +45,7 @@ PUBLIC = [
     "load",
     "rationalize",
     "run",
+    "report",
 ]
 
 

@@ -40,6 +40,8 @@ _HOMES = {
     "Execute": "runs.corpus",
     "Outcome": "runs.corpus",
     "run": "runs.corpus",
+    "Report": "runs.report",
+    "report": "runs.report",
     "BlackBoxScorer": "scoring.blackbox",
     "Score": "scoring.protocol",
     "SubsetScorer": "scoring.protocol",
@@ -74,6 +76,8 @@ if TYPE_CHECKING:
     from rationales.runs.corpus import Execute as Execute
     from rationales.runs.corpus import Outcome as Outcome
     from rationales.runs.corpus import run as run
+    from rationales.runs.report import Report as Report
+    from rationales.runs.report import report as report
     from rationales.runs.rows import Columns as Columns
     from rationales.scoring.blackbox import BlackBoxScorer as BlackBoxScorer
     from rationales.scoring.protocol import Score as Score

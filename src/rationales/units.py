@@ -24,9 +24,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from functools import partial
-from itertools import groupby, pairwise
-from typing import Literal
+from functools import cache
+from itertools import accumulate, groupby, pairwise
+from typing import Any, Literal
 
 from rationales.context import Token
 from rationales.errors import RationalesError
@@ -69,39 +69,58 @@ def group(tokens: Sequence[Token], unit: Unit, language: str = "en") -> tuple[tu
         raise RationalesError(
             f"language must be a code such as 'en', 'de' or 'pt-BR', not {language!r}"
         )
-    if unit == "token":
-        return tuple((token.index,) for token in tokens if not token.pinned)
-    return tuple(
-        tuple(indices)
-        for (pinned, _), run in groupby(tokens, key=lambda token: (token.pinned, token.side))
-        if not pinned
-        for indices in _group_run(list(run), unit, code[1].lower())
-    )
+    texts = [token.text for token in tokens]
+    sides = [None if token.pinned else token.side or "" for token in tokens]
+    return tuple(map(tuple, group_texts(texts, sides, unit, code[1].lower())))
 
 
-def _group_run(run: Sequence[Token], unit: Unit, language: str) -> list[list[int]]:
-    """The units of a run of tokens without a pinned one."""
-    text = "".join(token.text for token in run)
-    starts = _word_starts(text) if unit == "word" else _sentence_starts(text, language)
-    piece_at = partial(bisect_right, starts)  # the number of the piece that a character lies in
+def group_texts(
+    texts: Sequence[str], sides: Sequence[str | None], unit: Unit, language: str = "en"
+) -> list[list[int]]:
+    """The units of tokens with these texts, as lists of their places.
+
+    A side is None for a pinned token; tokens of two sides are never in one unit.
+    """
+    units: list[list[int]] = []
+    for side, run in groupby(range(len(texts)), key=sides.__getitem__):
+        if side is not None:
+            places = list(run)
+            if unit == "token":
+                units += [[place] for place in places]
+            else:
+                units += _group_run(places, texts, unit, language)
+    return units
+
+
+def _group_run(
+    places: list[int], texts: Sequence[str], unit: Unit, language: str
+) -> list[list[int]]:
+    """The units of a run of tokens, side by side, without a pinned one."""
+    whole = "".join([texts[place] for place in places])
+    starts = _word_starts(whole) if unit == "word" else _sentence_starts(whole, language)
     units: list[list[int]] = []
     waiting: list[int] = []  # spaces, until it is known what follows them
-    piece_before, position = -1, 0  # the piece that would draw the next token into the last unit
-    for token in run:
-        own = token.text.strip()
-        start = position + len(token.text) - len(token.text.lstrip())
-        position += len(token.text)
-        if not token.text and units and not waiting:
-            units[-1].append(token.index)
-        elif not own:
-            waiting.append(token.index)
-        else:
-            first, last = piece_at(start), piece_at(start + len(own) - 1)
-            if first != piece_before:
-                units.append([])
-            units[-1] += [*waiting, token.index]
+    # The piece (a word, a sentence) that would draw the next token into the last unit.
+    piece_before, position = -1, 0
+    for place in places:
+        text = texts[place]
+        own = text.strip()
+        if own:
+            start = position + text.index(own)
+            first = last = bisect_right(starts, start)  # the piece that its first character is in
+            if unit == "word" and len(own) > 1:
+                last = bisect_right(starts, start + len(own) - 1)
+            if first == piece_before:
+                units[-1] += [*waiting, place]
+            else:
+                units.append([*waiting, place])
             waiting = []
-            piece_before = last if unit == "word" else first
+            piece_before = last
+        elif not text and units and not waiting:
+            units[-1].append(place)
+        else:
+            waiting.append(place)
+        position += len(text)
     if not units:
         return [waiting]
     units[-1] += waiting
@@ -109,12 +128,19 @@ def _group_run(run: Sequence[Token], unit: Unit, language: str) -> list[list[int
 
 
 def _word_starts(text: str) -> list[int]:
-    """Where words begin, and what is between them: spaces, punctuation marks."""
+    """Where words begin, and what is between them: spaces, punctuation marks; then the end."""
+    return [*accumulate(map(len, _piece().findall(text)), initial=0)]
+
+
+@cache
+def _piece() -> Any:
+    """The pattern of a word, or of what is between two words."""
     import regex
 
     # `regex` follows UAX #29 but for one thing: it does not part an apostrophe from a vowel after
-    # it, so that 'apple' in quotes would begin with one, and 'pear' would not.
-    return [match.start() for match in regex.finditer(r"(?w)\b|(?<=\b['’])", text)]
+    # it, so that 'apple' in quotes would begin with one, and 'pear' would not. No word ends within
+    # ASCII letters and digits, so that there is no need to look for an end there.
+    return regex.compile(r"(?sw)(?:[A-Za-z0-9_]++|.).*?(?:\b|(?<=\b['’]))")
 
 
 def _sentence_starts(text: str, language: str) -> list[int]:

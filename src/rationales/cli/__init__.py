@@ -38,6 +38,7 @@ COMMANDS = {
     "explain": "Show which words of the context a language model needed for what it says.",
     "translate": "Translate a text, and show which words each word of the translation needed.",
     "run": "Explain every row of a corpus, into a folder from which the run goes on if it stops.",
+    "report": "Make one page of a whole run: sizes, reach, verdicts, words, rows to look at.",
     "serve": "Serve a page on which you type a text, click a word and see its rationale.",
     "model": "Get the default model; list the models that are here.",
     "compat": "Compatibility: train a model for incomplete contexts, and measure it on them.",

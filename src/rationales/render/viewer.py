@@ -40,12 +40,21 @@ def page(
 ) -> str:
     """An HTML page that shows these explanations: with a list, if they are several."""
     data = page_data(explanations, titles=titles, gold=gold)
-    script, style = source("viewer.js") + _START, source("viewer.css")
+    name = title or (data["items"][0]["title"] if len(data["items"]) == 1 else "Rationales")
+    return document(name, "<main></main>", data, _START)
+
+
+def document(title: str, body: str, data: Any, start: str, style: str = "") -> str:
+    """An HTML page with the viewer's script and style, followed by those given, and data for it.
+
+    The body is markup; ``start`` is the script that reads the data, the text of the element of that
+    id, and begins the view.
+    """
+    script, style = source("viewer.js") + start, source("viewer.css") + style
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    name = title or (data["items"][0]["title"] if len(data["items"]) == 1 else "Rationales")
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -53,11 +62,11 @@ def page(
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{html.escape(_encodable(name))}</title>
+<title>{html.escape(_encodable(title))}</title>
 <style>{style}</style>
 </head>
 <body class="rationales-page">
-<main></main>
+{body}
 <script type="application/json" id="data">{as_json(data)}</script>
 <script>{script}</script>
 </body>
@@ -66,16 +75,20 @@ def page(
 
 
 def frame(explanations: Explanation | Sequence[Explanation]) -> str:
-    """The page in an ``<iframe>`` that needs no file and no server: what a notebook shows.
-
-    The frame may run its script and offer downloads; it cannot reach the notebook.
-    """
+    """The page in a frame: what a notebook shows."""
     each = [explanations] if isinstance(explanations, Explanation) else list(explanations)
     characters = max((len(explanation.text) for explanation in each), default=0)
     # Lines of running text beside the panel, which has about 560 pixels itself.
-    height = min(900, max(640, 200 + 39 * (1 + characters // 60)))
+    return framed(page(each), min(900, max(640, 200 + 39 * (1 + characters // 60))))
+
+
+def framed(text: str, height: int) -> str:
+    """A page in an ``<iframe>`` that needs no file and no server.
+
+    The frame may run its script and offer downloads; it cannot reach the notebook.
+    """
     return (
-        f'<iframe srcdoc="{html.escape(page(each))}" sandbox="allow-scripts allow-downloads" '
+        f'<iframe srcdoc="{html.escape(text)}" sandbox="allow-scripts allow-downloads" '
         f'title="Rationales" width="100%" height="{height}" frameborder="0"></iframe>'
     )
 
@@ -127,7 +140,7 @@ def as_json(data: Any) -> str:
 
 @cache
 def source(name: str) -> str:
-    """The text of ``viewer.js`` or ``viewer.css``."""
+    """The text of a script or a style sheet: ``viewer.js``, ``viewer.css`` …"""
     return files("rationales.render").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -1,0 +1,21 @@
+// The rows that a report lists: a link shows its row in the viewer, on the same page.
+{
+  const place = document.getElementById("row");
+  const heading = document.getElementById("row-heading");
+  const show = () => {
+    heading.focus({ preventScroll: true });
+    place.scrollIntoView();
+  };
+  if (place) {
+    Rationales.view(document.getElementById("viewer"), JSON.parse(document.getElementById("data").textContent));
+    document.addEventListener("click", (event) => {
+      const link = event.target.closest("a[href^='#item=']");
+      if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault(); // in a frame of a notebook, the link would lead to the notebook
+      show();
+      if (location.hash === link.hash) dispatchEvent(new Event("hashchange"));
+      else location.hash = link.hash;
+    });
+    if (/\b(item|target)=/.test(location.hash)) show();
+  }
+}
