@@ -511,7 +511,21 @@ def test_the_command_says_what_failed_and_what_is_not_read(run, tmp_path, tiny_f
     assert run("run", str(path), "more", "--out", "x")[0] == 2
 
 
-def test_memory_of_batches_is_by_rows_and_by_length():
+def test_all_rationales_as_a_table(run, tmp_path, tiny_folder):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    rows = [{"text": "The law of the land", "id": "a"}, {"text": "The Supreme Court", "id": 7}]
+    path = write(tmp_path / "in.jsonl", rows)
+    model = ["--model", str(tiny_folder), "--generate", "2", "--parquet"]
+    assert run("run", str(path), "--out", str(tmp_path / "out"), *model)[0] == 0
+    table = pandas.read_parquet(tmp_path / "out" / "rationales.parquet")
+    assert [*table["id"]] == ["a", "a", "7", "7"]
+    assert [*table["size"]] == [
+        len(r["indices"]) for x in found(tmp_path / "out").values() for r in x["rationales"]
+    ]
+
+
+def test_batches_are_by_rows_and_by_length():
     class Rows:
         def __init__(self, lengths):
             from rationales.requests import Request

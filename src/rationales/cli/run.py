@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ import typer
 from rationales.cli.arguments import CausalModel, Question, option_group
 from rationales.cli.command import command
 from rationales.cli.progress import Bar
-from rationales.errors import RationalesError
+from rationales.errors import MissingExtraError, RationalesError
 from rationales.runs.lines import duration
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ EXAMPLES = """
 INPUTS, WHO = "Which rows", "Who answers"
 OF_INPUT = typer.Option(rich_help_panel=INPUTS)
 OF_WORK = typer.Option(rich_help_panel=WHO)
-STATUS = "status"
+STATUS, PARQUET = "status", "rationales.parquet"
 _A_LINE = 60.0
 """Seconds between the lines that say how far a run is where there is no terminal."""
 
@@ -100,12 +101,16 @@ def run(corpora: Corpora, options: Any, model: CausalModel, work: Work) -> None:
         raise RationalesError(f"give one INPUT, not {corpora.input!r} and {corpora.folder!r}")
     if corpora.out is None:
         raise RationalesError("give --out a folder: rationales run texts.jsonl --out runs/texts")
+    if work.parquet and find_spec("pyarrow") is None:
+        raise MissingExtraError("--parquet", "parquet")
     with _terminable() as ended:
         try:
             outcome = _run(corpora, options, model, work)
         except KeyboardInterrupt:
             typer.echo(f"stopped: the same command goes on with {corpora.out}", err=True)
             raise typer.Exit(143 if ended else 130) from None
+        if work.parquet:
+            _write_parquet(outcome.folder)
     state = outcome.state
     typer.echo(f"{_rows(state.done)} in {outcome.folder}")
     if state.failed:
@@ -161,6 +166,17 @@ def _run(corpora: Corpora, options: Any, model: CausalModel, work: Work) -> Outc
     finally:
         if is_piped:
             path.unlink(missing_ok=True)
+
+
+def _write_parquet(folder: Path) -> None:
+    """Write all rationales of a run as a table."""
+    from rationales.runs.folder import RunFolder
+    from rationales.runs.report import report
+
+    table = report(folder).to_dataframe()
+    table = table.astype({"id": "string", "group": "string"})  # a column has one type
+    with RunFolder(folder, "run").writing(PARQUET) as path:
+        table.to_parquet(path, index=False)
 
 
 class _Telling:
