@@ -48,6 +48,21 @@ class Token:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What somebody wrote in a prompt: a message, a document, the question."""
+
+    kind: Literal["message", "document", "question"]
+    """What it is."""
+    name: str
+    """The role of a message; the title, the id or the number of a document."""
+    start: Annotated[int, Ge(0)]
+    """The index of its first token."""
+    end: Annotated[int, Ge(0)]
+    """The index after its last token."""
+    __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
+
+
+@dataclass(frozen=True)
 class Context:
     """The tokens before a target, the target, and which of the tokens are always kept."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from rationales.arguments import (
     check_context,
@@ -24,6 +25,7 @@ from rationales.arguments import (
 from rationales.context import Context, Token
 from rationales.errors import OptionError, RationalesError, given
 from rationales.options import Input, OptionKeywords, Options, check_input
+from rationales.prompt import Given, prompt_of
 from rationales.ranking import Importances
 from rationales.requests import Failure, Interrupted, Job, Progress, Request
 from rationales.result import Explanation, Prediction, Rationale
@@ -42,13 +44,16 @@ from rationales.text import (
     make_tokens,
     token_text,
 )
-from rationales.units import LEVELS, group
+from rationales.units import group, make_levels
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from typing_extensions import Unpack
 
 K = TypeVar("K", bound=Hashable)
+
+_ANSWER_TOKENS = 32
+"""An answer to a conversation or to a question is generated up to its end, or to so many tokens."""
 
 
 class Explainer:
@@ -93,17 +98,48 @@ class Explainer:
         options: Options | None = None,
         **keywords: Unpack[OptionKeywords],
     ) -> list[Explanation]: ...
+    @overload
     def explain(
         self,
-        text: str | Iterable[str],
+        text: None = None,
         options: Options | None = None,
+        *,
+        messages: Iterable[Mapping[str, Any]] = ...,
+        documents: Iterable[str | Mapping[str, Any]] = ...,
+        question: str = ...,
+        template: str | None = ...,
+        search_question: bool = ...,
+        **keywords: Unpack[OptionKeywords],
+    ) -> Explanation: ...
+    def explain(
+        self,
+        text: str | Iterable[str] | None = None,
+        options: Options | None = None,
+        *,
+        messages: Iterable[Mapping[str, Any]] | None = None,
+        documents: Iterable[str | Mapping[str, Any]] | None = None,
+        question: str = "",
+        template: str | None = None,
+        search_question: bool = False,
         **keywords: Unpack[OptionKeywords],
     ) -> Explanation | list[Explanation]:
         """The explanation of a text; of a list of texts, a list of explanations.
 
-        Keywords are the fields of ``Options``: ``explain("…", target="last", max_size=4)``.
+        Keywords are the fields of ``Options``: ``explain("…", target="last", max_size=4)``. Instead
+        of a text, give ``messages`` (``{"role": …, "content": …}``) or ``documents`` (texts, or
+        ``{"text": …, "title": …}``) with a ``question``, and a prompt ``template`` with
+        ``{documents}`` and ``{question}`` if you like. What is explained then is the model's
+        answer, of which ``target`` names a part. The question is pinned unless it is searched too.
         """
         options = checked_options(options).change(**keywords)
+        asked = prompt_of(text, messages, documents, question, template, search_question)
+        if asked is not None:
+            [answer] = self.explain_all([Request(asked, options)])
+            if isinstance(answer, Failure):
+                raise answer.error
+            return answer
+        if text is None:
+            raise RationalesError("give a text, messages or documents")
         texts = text_list(text)
         explanations: list[Explanation] = []
         try:
@@ -268,7 +304,7 @@ class Explainer:
         """The text tokenised and continued, its targets found, their contexts made."""
         if not isinstance(request, Request):
             raise RationalesError(f"give requests, as in Request(text), not {given(request)}")
-        if not isinstance(request.text, str | tuple):
+        if not isinstance(request.text, Given | tuple):
             raise RationalesError(f"the text of a request must be a str, not {given(request.text)}")
         check_tokenizer(self.tokenizer)
         options = checked_options(request.options)
@@ -290,9 +326,9 @@ class Explainer:
             span_ids = passage.ids[targets[0] + 1 : targets[-1] + 1]
             targets = targets[:1]
         language = options.value("language")
-        coarse_to_fine = LEVELS if options.coarse_to_fine else ()
-        levels = tuple(group(passage.tokens, level, language) for level in coarse_to_fine)
-        units = group(passage.tokens, options.unit, language)
+        split = partial(group, passage.tokens, language=language, parts=passage.parts)
+        levels = make_levels(split, options.finest) if options.coarse_to_fine else ()
+        units = split(options.unit, pattern=options.unit_pattern, spans=options.units)
         for target in targets:
             context = replace(
                 passage.context(target), extra_ids=extra_ids, span_ids=span_ids, levels=levels
@@ -300,25 +336,33 @@ class Explainer:
             if request.within is not None:
                 excluded = {*range(target)} - {*request.within, *context.required, *context.pinned}
                 context = replace(context, excluded=tuple(sorted(excluded)))
-            if options.unit != "token":
+            if any(map(options.is_given, ("unit", "unit_pattern", "units"))):
                 context = context.grouped(units)
             job.contexts.append(context)
         return job
 
-    def _passage(self, text: str | Sequence[Token], options: Options) -> tuple[Passage, list[int]]:
+    def _passage(
+        self, text: Given | Sequence[Token], options: Options
+    ) -> tuple[Passage, list[int]]:
         """The text with its continuation, and which of its tokens are to be explained."""
-        passage = (
-            encode(self.tokenizer, text, options) if isinstance(text, str) else Passage.of(text)
-        )
+        if isinstance(text, Given):
+            passage = encode(self.tokenizer, text, options)
+        else:
+            passage = Passage.of(text)
         if passage.source:
             raise RationalesError("a language model has no source tokens: leave out their side")
         self._check_ids(passage.ids)
-        if options.target is not None:
+        # A target of a plain text names tokens of the text, unless there is an answer to it.
+        answers = options.generate is not None or passage.start < len(passage.tokens)
+        if options.target is not None and not (answers or passage.parts):
             targets = find_targets(passage, options.target)
         else:
-            if options.continuation is None:
-                passage = self._generate(passage, options.value("generate"))
-            targets = list(range(passage.start, len(passage.tokens)))
+            if passage.start == len(passage.tokens):
+                most = options.value("generate") if not passage.parts else options.generate
+                passage = self._generate(passage, most or _ANSWER_TOKENS)
+            targets = [*range(passage.start, len(passage.tokens))]
+            if options.target is not None:
+                targets = find_targets(passage, options.target, passage.start)
         self.check_length("text with its continuation", len(passage.tokens), seen=-1)
         return passage, targets
 
@@ -361,7 +405,7 @@ class Explainer:
             ids.append(score.prediction_id)
             if score.prediction_id in ends:
                 break
-        return Passage(make_tokens(self.tokenizer, ids, passage.pinned), passage.start)
+        return replace(passage, tokens=make_tokens(self.tokenizer, ids, passage.pinned))
 
     def _check_ids(self, ids: Iterable[int]) -> None:
         """Raise if the tokenizer gives an id for which the model has no embedding."""
@@ -383,6 +427,7 @@ class Explainer:
             method=job.request.options.method,
             evaluation="+".join(sorted({*map(evaluation, job.contexts)}, reverse=True)) or "none",
             tokens=job.passage.tokens,
+            parts=job.passage.parts,
             rationales=tuple(sorted(job.found, key=lambda found: found.target)),
             seconds=time.perf_counter() - job.started,
             unexplainable=job.unexplainable,

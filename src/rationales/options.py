@@ -8,8 +8,10 @@ reads it is an error, not a silence. ``DEFAULTS`` are the values of options that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, MinLen
@@ -19,7 +21,7 @@ from rationales.checking import Expected, check_values
 from rationales.errors import OptionError, RationalesError
 from rationales.methods import METHODS, SIGNED
 from rationales.search.criterion import parse
-from rationales.units import Unit
+from rationales.units import LEVELS, Unit
 
 Specials = Literal["pinned", "candidate"]
 Target = str | int | Sequence[int]
@@ -79,9 +81,18 @@ class Options:
     """Keep this many best subsets of each size (method beam; 3 if left out): never longer than
     greedy."""
     unit: Unit = "token"
-    """Add a token, a word or a sentence at a time."""
+    """Add a token, a word, a sentence, a line, a paragraph, a document or a message at a time."""
+    unit_pattern: Annotated[_Text | None, Expected("a regular expression")] = None
+    """Add what this regular expression matches at a time, and what lies between two matches."""
+    units: Annotated[
+        Sequence[tuple[int, int]] | None, Expected("a list of (start, end) in characters")
+    ] = None
+    """Add these parts of the text at a time, from one character to another."""
     coarse_to_fine: bool = False
-    """For long texts: search sentences, then words in the sentences kept, then tokens in these."""
+    """For long texts: search documents, then paragraphs in those kept, then sentences, words and
+    tokens."""
+    finest: Unit | None = None
+    """Where coarse-to-fine search ends: document, paragraph, sentence, word or token."""
     language: Annotated[_Text | None, _Language] = None
     """The language of the text, such as de, by which sentences are split; en if left out."""
     criterion: Annotated[str, Expected("the name of a criterion")] = "argmax"
@@ -117,8 +128,10 @@ class Options:
         if self.method is None:
             object.__setattr__(self, "method", "greedy" if self.beam is None else "beam")
         check_option_values({field.name: getattr(self, field.name) for field in fields(self)})
-        if isinstance(self.target, list):
-            object.__setattr__(self, "target", tuple(self.target))
+        for name in ("target", "units"):  # what is frozen can be hashed
+            if isinstance(value := getattr(self, name), list):
+                made = tuple(tuple(each) if isinstance(each, list) else each for each in value)
+                object.__setattr__(self, name, made)
         _check_together(self)
 
     def is_given(self, name: str) -> bool:
@@ -132,7 +145,8 @@ class Options:
 
     def shaping(self) -> dict[str, Any]:
         """The options that decide what a rationale is, where they are not the default ones."""
-        names = ["fast", "minimal", "unit", "coarse_to_fine", "language", "criterion"]
+        names = ["fast", "minimal", "unit", "unit_pattern", "units", "coarse_to_fine", "finest"]
+        names += ["language", "criterion"]
         names += ["instead_of", "disjoint", "span", "max_size"]
         always = {"beam": ["beam"], "soft": ["penalty"]}.get(self.method, [])
         given = {name: getattr(self, name) for name in names if self.is_given(name)}
@@ -164,7 +178,10 @@ class OptionKeywords(TypedDict, total=False):
     minimal: bool
     beam: int | None
     unit: Unit
+    unit_pattern: str | None
+    units: Sequence[tuple[int, int]] | None
     coarse_to_fine: bool
+    finest: Unit | None
     language: str | None
     criterion: str
     instead_of: str | None
@@ -209,7 +226,10 @@ NOT_FOR: dict[Input, dict[str, str]] = {
             ("generate", "continuation", "target", "chat", "specials", *_OF_TRANSLATIONS),
             "it is for texts; a context has its ids and its target",
         ),
-        "unit": "it is for texts; give the context its units",
+        **dict.fromkeys(
+            ("unit", "unit_pattern", "units", "finest"),
+            "it is for texts; give the context its units",
+        ),
         "language": "it is for texts; give the context its units",
         "instead_of": "it is for texts; give the context the id of the alternative",
         "span": "it is for texts; give the context all ids of its target",
@@ -255,12 +275,16 @@ def _check_together(options: Options) -> None:
         raise OptionError(message)
 
 
+def _fault(pattern: str) -> str | None:
+    """What is wrong with a regular expression, if anything is."""
+    try:
+        return "it matches nothing at all" if re.compile(pattern).fullmatch("") else None
+    except re.error as error:
+        return str(error)
+
+
 def _contradictions(o: Options) -> Iterator[str]:
     """What is wrong with options that are given together."""
-    if o.target is not None and o.continuation is not None:
-        yield "{target} and {continuation} exclude each other: a target names tokens of the text"
-    if o.generate is not None and o.target is not None:
-        yield "leave out {generate}: {target} names tokens of the text, and nothing is generated"
     if o.generate is not None and o.continuation is not None:
         yield "leave out {generate}: {continuation} is given, and nothing is generated"
     if o.max_length is not None and o.continuation is not None:
@@ -270,13 +294,28 @@ def _contradictions(o: Options) -> Iterator[str]:
             "leave out {specials} or {chat}: the special tokens of a chat template are always "
             "pinned"
         )
+    kinds = [name for name in ("unit", "unit_pattern", "units") if o.is_given(name)]
+    if len(kinds) > 1:
+        yield f"{{{kinds[0]}}} and {{{kinds[1]}}} exclude each other: leave out one"
+    if o.unit_pattern is not None and (fault := _fault(o.unit_pattern)):
+        yield f"{{unit_pattern}} is no regular expression: {fault}"
+    if o.finest is not None and not o.coarse_to_fine:
+        yield "{finest} is where {coarse_to_fine} ends: give both, or leave it out"
+    if o.finest is not None and o.finest not in LEVELS:
+        yield f"{{finest}} must be one of {', '.join(LEVELS)}"
+    for start, end in sorted(o.units or ()):
+        if not 0 <= start < end:
+            yield f"{{units}} go from one character to a later one, not from {start} to {end}"
+    for (_, end), (start, _) in pairwise(sorted(o.units or ())):
+        if start < end:
+            yield f"{{units}} must not overlap: one ends at {end}, the next begins at {start}"
     if o.language is not None and o.unit != "sentence" and not o.coarse_to_fine:
         yield (
             "leave out {language}, by which sentences are split, or give {unit} sentence or "
             "{coarse_to_fine}"
         )
-    if o.coarse_to_fine and o.unit != "token":
-        yield "{coarse_to_fine} has units of its own: leave out {unit}"
+    if o.coarse_to_fine and kinds:
+        yield f"{{coarse_to_fine}} has units of its own: leave out {{{kinds[0]}}}"
     if o.instead_of is not None and o.criterion != "argmax":
         yield "{instead_of} is a criterion of its own: leave out {criterion}"
     if o.instead_of is not None and o.span:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from rationales.context import Context, Token
 from rationales.errors import RationalesError
 from rationales.options import Options
+from rationales.prompt import Given
 from rationales.result import Explanation, Rationale, Step
 from rationales.text import Passage, Tokenizer, token_text
 
@@ -16,8 +17,9 @@ from rationales.text import Passage, Tokenizer, token_text
 class Request:
     """One text to explain, and what to ask of it; id and group come back with the answer."""
 
-    text: str | tuple[Token, ...]
-    """The text; or all tokens of one that was explained before, of which ``target`` names some."""
+    text: Given | tuple[Token, ...]
+    """The text, a conversation or documents; or all tokens of one that was explained before, of
+    which ``target`` names some."""
     options: Options = field(default_factory=Options)
     id: str | int | None = None
     group: str | int | None = None

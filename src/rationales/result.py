@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, MinLen
 
-from rationales.context import DESCRIBED, Token
+from rationales.context import DESCRIBED, Part, Token
 from rationales.errors import MissingExtraError, RationalesError, cannot
 
 if TYPE_CHECKING:
@@ -210,6 +210,8 @@ class Explanation:
     """False if the run was interrupted and rationales are missing."""
     id: str | int | None = None
     """The id that came with the text."""
+    parts: tuple[Part, ...] = ()
+    """The messages and documents of the prompt, in order."""
     group: str | int | None = None
     """The group that came with the text, by which a report over many compares."""
     adapter: str | None = None
@@ -235,6 +237,15 @@ class Explanation:
         about = " ".join(", ".join(parts).split())
         given = (t.text for t in self.tokens if not t.pinned and t.side != "target")
         return f"<Explanation of {_beginning(''.join(given))!r}: {about}>"
+
+    def sources(self, rationale: Rationale) -> list[tuple[Part, str]]:
+        """The messages and documents that a rationale has words of, and these words."""
+        found = []
+        for part in self.parts:
+            mine = [i for i in sorted(rationale.indices) if part.start <= i < part.end]
+            if mine:
+                found.append((part, _joined([self.tokens[i] for i in mine])))
+        return found
 
     def __len__(self) -> int:
         return len(self.rationales)

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from textwrap import shorten
 
 from rationales.errors import RationalesError
 from rationales.text import Passage
 
 
-def find_targets(passage: Passage, target: str | int | Sequence[int]) -> list[int]:
-    """The indices that a target stands for, in text order.
+def find_targets(passage: Passage, target: str | int | Sequence[int], start: int = 0) -> list[int]:
+    """The indices that a target stands for, in text order; all of them from ``start`` on.
 
     A target is ``"all"``, ``"last"``, an index (``7``, ``"-1"``), indices (``[3, 7]``,
     ``"3,7"``), a range without its end (``"3:7"``, ``"-4:"``) or a word. What looks like an index
     is one: ``"2024#1"`` names the word.
     """
+    if start:
+        # To the finder, everything before is out of bounds, as pinned tokens are.
+        hidden = tuple(replace(t, pinned=t.pinned or t.index < start) for t in passage.tokens)
+        found = find_targets(replace(passage, tokens=hidden), target)
+        for index in found:
+            if index < start:
+                raise RationalesError(
+                    f"token {index} is none of the answer, whose tokens are "
+                    f"{start} … {len(passage.tokens) - 1}"
+                )
+        return found
     own = [token.index for token in passage.tokens if not token.pinned]
     if target == "all":
         return own
@@ -77,8 +90,10 @@ def _find_word(passage: Passage, target: str) -> list[int]:
     # Languages without spaces have no word boundaries to find.
     places = _find(passage, word, whole=True) or _find(passage, word, whole=False)
     if not places:
+        said = "".join(token.text for token in passage.tokens if not token.pinned).strip()
         raise RationalesError(
-            f"the target {word!r} is not in the text: give a word of it, an index, last or all"
+            f"the target {word!r} is not in {shorten(said, 80, placeholder=' …')!r}: give a word "
+            "of it, an index, last or all"
         )
     which = int(number[:4000]) if number else len(places)
     if not 1 <= which <= len(places):

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rationales.context import Context, Token, causal_context, seq2seq_context
+from rationales.context import Context, Part, Token, causal_context, seq2seq_context
 from rationales.errors import OptionError, RationalesError
 from rationales.options import Options
+from rationales.prompt import Given, Prompt, render
 
 Tokenizer = Any
 """A tokenizer from transformers; typed loosely, because its two backends share no narrow type."""
-
-_SENTINEL = "\N{SNOWMAN}rationales\N{SNOWMAN}"
 
 
 @dataclass(frozen=True)
@@ -30,6 +29,8 @@ class Passage:
     tokens: tuple[Token, ...]
     start: int
     source: int = 0
+    parts: tuple[Part, ...] = ()
+    """The messages and documents of a prompt, in order; none of a text."""
 
     @classmethod
     def of(cls, tokens: Sequence[Token]) -> Passage:
@@ -57,28 +58,66 @@ class Passage:
         return causal_context(self.ids, target, self.pinned)
 
 
-def encode(tokenizer: Tokenizer, text: str, options: Options) -> Passage:
-    """The passage of a text, wrapped and continued as the options say."""
-    if not text.strip():
+def encode(tokenizer: Tokenizer, what: Given, options: Options) -> Passage:
+    """The passage of a text, of a conversation or of documents, continued as the options say."""
+    if isinstance(what, str) and not what.strip():
         raise RationalesError("the text is empty: give at least one word")
-    check_unicode(text)
-    check_unicode(options.continuation or "")
-    prompt = _chat(tokenizer, text) if options.chat else text
-    if options.chat:
-        ids, pinned = _encode_chat(tokenizer, text, prompt)
-    else:
-        # Special tokens after the text (an end of sequence) are left out: the text goes on.
-        before = prefix_ids(tokenizer, text)
-        ids = before + token_ids(tokenizer, text, specials=False)
-        pinned = frozenset(range(len(before)) if options.specials == "pinned" else ())
-    start = len(ids)
+    prompt = render(tokenizer, what, options.chat)
+    check_unicode(prompt.text)
+    if prompt.answer is not None and options.continuation is not None:
+        raise OptionError("the conversation ends with an answer: leave out {continuation}")
+    answer = options.continuation if prompt.answer is None else prompt.answer
+    check_unicode(answer or "")
+    # Special tokens after the text (an end of sequence) are left out: the text goes on.
+    before = [] if prompt.is_rendered else prefix_ids(tokenizer, prompt.text)
+    ids = before + token_ids(tokenizer, prompt.text, specials=False)
     if not ids:
         raise RationalesError("the tokenizer makes no token of this text")
-    if options.continuation is not None:
-        ids = ids + continuation_ids(tokenizer, prompt, options.continuation)
+    pinned = frozenset(range(len(before)) if options.specials == "pinned" else ())
+    parts: tuple[Part, ...] = ()
+    if prompt.stretches:
+        parts, outside = _locate(token_texts(tokenizer, ids), prompt)
+        pinned |= outside - {*range(len(before))}
+    elif prompt.is_rendered:
+        raise RationalesError("the conversation says nothing: give a message with a text")
+    start = len(ids)
+    if answer is not None:
+        ids = ids + continuation_ids(tokenizer, prompt.text, answer)
         if len(ids) == start:
             raise RationalesError("the tokenizer makes no token of this continuation")
-    return Passage(make_tokens(tokenizer, ids, pinned), start)
+    return Passage(make_tokens(tokenizer, ids, pinned), start, parts=parts)
+
+
+def _locate(texts: Sequence[str], prompt: Prompt) -> tuple[tuple[Part, ...], frozenset[int]]:
+    """The tokens of each stretch of a prompt, and those that are pinned.
+
+    A token that a stretch shares with what the template has around it, or with the next stretch,
+    belongs to the stretch.
+    """
+    position = len("".join(texts)) - len(prompt.text)
+    if position < 0 or "".join(texts)[position:] != prompt.text:
+        raise OptionError(
+            "this model's chat template or tokenizer rewrites the text, so its own tokens cannot "
+            "be told from the text's: explain it without {chat}"
+        )
+    position, owner = -position, -1
+    owners: list[int] = []
+    for text in texts:
+        if text:  # a later byte of a split character goes with the first
+            end = position + len(text)
+            overlaps = (
+                n for n, s in enumerate(prompt.stretches) if s.start < end > position < s.end
+            )
+            owner = next(overlaps, -1)
+            position = end
+        owners.append(owner)
+    searched = {n for n, stretch in enumerate(prompt.stretches) if not stretch.pinned}
+    parts = tuple(
+        Part(stretch.kind, stretch.name, mine[0], mine[-1] + 1)
+        for n, stretch in enumerate(prompt.stretches)
+        if (mine := [index for index, owner in enumerate(owners) if owner == n])
+    )
+    return parts, frozenset(i for i, owner in enumerate(owners) if owner not in searched)
 
 
 def make_tokens(
@@ -139,41 +178,6 @@ def prefix_ids(tokenizer: Tokenizer, text: str = "a") -> list[int]:
         if whole[before : before + len(plain)] == plain:
             return whole[:before]
     return []
-
-
-def _encode_chat(
-    tokenizer: Tokenizer, text: str, rendered: str
-) -> tuple[list[int], frozenset[int]]:
-    """Ids of the text rendered in the chat template, everything but the text pinned."""
-    prefix, _, suffix = _chat(tokenizer, _SENTINEL).partition(_SENTINEL)
-    content = rendered[len(prefix) : len(rendered) - len(suffix)]
-    ids = token_ids(tokenizer, rendered, specials=False)
-    texts = token_texts(tokenizer, ids)
-    end = len("".join(texts)) - len(suffix)
-    start = end - len(content)
-    if "".join(texts)[start:end] != content or content.strip() != text.strip():
-        raise OptionError(
-            "this model's chat template or tokenizer rewrites the text, so its own tokens cannot "
-            "be told from the text's: explain it without {chat}"
-        )
-    pinned, position, outside = set(), 0, start > 0
-    for index, piece in enumerate(texts):
-        if piece:  # a later byte of a split character goes with the first
-            outside = position >= end or position + len(piece) <= start
-        if outside:
-            pinned.add(index)
-        position += len(piece)
-    return ids, frozenset(pinned)
-
-
-def _chat(tokenizer: Tokenizer, text: str) -> str:
-    if not getattr(tokenizer, "chat_template", None):
-        raise OptionError("this model has no chat template: explain the text without {chat}")
-    messages = [{"role": "user", "content": text}]
-    rendered: str = tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=True
-    )
-    return rendered
 
 
 def check_unicode(text: str) -> None:

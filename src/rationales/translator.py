@@ -6,7 +6,6 @@ source → translation (the model's own, or a given one) → contexts with two s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rationales.arguments import check_tokenizer
@@ -15,6 +14,7 @@ from rationales.context import Context, Token
 from rationales.errors import RationalesError, given
 from rationales.explainer import Explainer, end_ids
 from rationales.options import Input, OptionKeywords, Options, check_input
+from rationales.prompt import Conversation, Documents, Given
 from rationales.scoring.protocol import fresh
 from rationales.targets import find_targets
 from rationales.text import Passage
@@ -46,9 +46,13 @@ class Translator(Explainer):
         passage, _ = self._passage(text, options)
         return "".join(token.text for token in passage.tokens[passage.start :]).strip()
 
-    def _passage(self, text: str | Sequence[Token], options: Options) -> tuple[Passage, list[int]]:
+    def _passage(
+        self, text: Given | Sequence[Token], options: Options
+    ) -> tuple[Passage, list[int]]:
         if self.model is None:
             raise RationalesError("a translator needs its model: Translator(..., model=model)")
+        if isinstance(text, Conversation | Documents):
+            raise RationalesError("an encoder–decoder translates a text, not messages or documents")
         if not isinstance(text, str):
             passage = Passage.of(text)
             self._check_ids(passage.ids)
@@ -71,7 +75,7 @@ class Translator(Explainer):
         passage = make_pair(self.tokenizer, source, pinned, start, translation)
         if options.target is None:
             return passage, list(range(passage.start, len(passage.tokens)))
-        return passage, _targets(passage, options.target)
+        return passage, find_targets(passage, options.target, passage.start)
 
     def decode(
         self,
@@ -106,17 +110,3 @@ class Translator(Explainer):
 
     def _first_id(self, text: str) -> int:
         return translation_ids(self.tokenizer, text, Options())[0]
-
-
-def _targets(passage: Passage, target: str | int | Sequence[int]) -> list[int]:
-    """The indices of the translation that a target names."""
-    # To the finder, everything but the translation is out of bounds, as pinned tokens are.
-    hidden = tuple(replace(t, pinned=t.pinned or t.side == "source") for t in passage.tokens)
-    found = find_targets(replace(passage, tokens=hidden), target)
-    for index in found:
-        if index < passage.start:
-            raise RationalesError(
-                f"token {index} is none of the translation, whose tokens are "
-                f"{passage.start} … {len(passage.tokens) - 1}"
-            )
-    return found

@@ -1,4 +1,4 @@
-"""Tokens → units: the words or sentences that a search keeps or leaves out as a whole.
+"""Tokens → units: the words, sentences or documents that a search keeps or leaves out as a whole.
 
 Units are made of whole tokens, and of whole words or sentences as far as the tokens allow:
 
@@ -8,6 +8,12 @@ Units are made of whole tokens, and of whole words or sentences as far as the to
   line, a heading and an item of a list end a sentence. Quotation marks and brackets hold sentences
   together up to 150 characters, so that a stray one costs little; a sentence of more than 500
   characters is cut where it pauses.
+
+- *lines* and *paragraphs* (up to a blank line): as sentences, a token is in the one of its first
+  character that is not a space.
+- *parts*: messages and documents, as the prompt has them. No other unit reaches from one part into
+  another. Text without parts is one.
+- *a pattern's*: what a regular expression matches, and what lies between two matches.
 
 Spaces and line breaks go with what follows them, or with what precedes them at the end. A later
 byte of a split character, a token without text, goes with the token before it. Pinned tokens are in
@@ -23,17 +29,17 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from itertools import accumulate, groupby, pairwise
 from typing import Any, Literal
 
-from rationales.context import Token
+from rationales.context import Part, Token
 from rationales.errors import RationalesError
 
-Unit = Literal["token", "word", "sentence"]
-LEVELS: tuple[Unit, ...] = ("sentence", "word", "token")
-"""The units of a coarse-to-fine search, level by level."""
+Unit = Literal["token", "word", "sentence", "line", "paragraph", "document", "message"]
+LEVELS: tuple[Unit, ...] = ("document", "paragraph", "sentence", "word", "token")
+"""The units of a coarse-to-fine search, level by level; a message is a document there."""
 
 HELD_TOGETHER = 150
 """Sentences in quotation marks or brackets are one unit up to this many characters."""
@@ -49,6 +55,7 @@ _BLOCK = re.compile(
     | ^[^\S\n]*[–—][ \t]*(?![a-zß-öø-ÿά-ώа-яё\s])  # what somebody says in a dialogue""",
     re.MULTILINE | re.VERBOSE,
 )
+_ENDS = {"line": re.compile(r"\n"), "paragraph": re.compile(r"\n[^\S\n]*\n\s*")}
 _HEADING = re.compile(r"^[^\S\n]*#{1,6} [^\n]*", re.MULTILINE)
 _OPENING = "«‘‚“„‹《「『(（<{[【"
 _APOSTROPHES = "'`‘’‚‛"
@@ -58,11 +65,21 @@ _HOLDING = re.compile(rf"(?!(?<=\w)[{_APOSTROPHES}]\w)[{re.escape(_MARKS)}]")
 _PAUSES = tuple(map(re.compile, (r"\n", r"[;:](?=\s)|[；：؛]", r",(?=\s)|[，、،]", r"\s")))
 
 
-def group(tokens: Sequence[Token], unit: Unit, language: str = "en") -> tuple[tuple[int, ...], ...]:
+def group(
+    tokens: Sequence[Token],
+    unit: Unit,
+    language: str = "en",
+    *,
+    parts: Sequence[Part] = (),
+    pattern: str | None = None,
+    spans: Sequence[tuple[int, int]] | None = None,
+) -> tuple[tuple[int, ...], ...]:
     """The units of these tokens, in text order: every index that is not pinned is in one of them.
 
     ``language`` is a code such as ``"de"``; it tells sentences by their abbreviations and
-    punctuation. One that is not known is read like a related language, or like English.
+    punctuation. One that is not known is read like a related language, or like English. ``parts``
+    are messages and documents. With a ``pattern``, units are what it matches; with ``spans``, they
+    are what lies between these characters of the text, without what is pinned before it.
     """
     code = _LANGUAGE.fullmatch(language) if isinstance(language, str) else None
     if code is None:
@@ -70,34 +87,76 @@ def group(tokens: Sequence[Token], unit: Unit, language: str = "en") -> tuple[tu
             f"language must be a code such as 'en', 'de' or 'pt-BR', not {language!r}"
         )
     texts = [token.text for token in tokens]
-    sides = [None if token.pinned else token.side or "" for token in tokens]
-    return tuple(map(tuple, group_texts(texts, sides, unit, code[1].lower())))
+    part_of = {index: number for number, part in enumerate(parts) for index in part}
+    sides = [None if token.pinned else (token.side, part_of.get(token.index)) for token in tokens]
+    return tuple(map(tuple, group_texts(texts, sides, unit, code[1].lower(), pattern)))
+
+
+def make_levels(
+    split: Callable[[Unit], tuple[tuple[int, ...], ...]], finest: Unit | None = None
+) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """The units of each level that a text has, from coarse to fine: not one unit, nor the same."""
+    last = LEVELS.index("token" if finest is None else finest)
+    levels = [split(level) for level in LEVELS[: last + 1]]
+    finer = [*levels[1:], None]
+    return tuple(
+        units
+        for units, below in zip(levels, finer, strict=True)
+        if below is None or (len(units) > 1 and units != below)
+    )
 
 
 def group_texts(
-    texts: Sequence[str], sides: Sequence[str | None], unit: Unit, language: str = "en"
+    texts: Sequence[str],
+    sides: Sequence[Hashable],
+    unit: Unit,
+    language: str = "en",
+    pattern: str | None = None,
 ) -> list[list[int]]:
     """The units of tokens with these texts, as lists of their places.
 
     A side is None for a pinned token; tokens of two sides are never in one unit.
     """
     units: list[list[int]] = []
+    if pattern is None and unit in ("document", "message"):
+        whole: dict[Hashable, list[int]] = {}
+        for place, side in enumerate(sides):
+            if side is not None:
+                whole.setdefault(side, []).append(place)
+        return [*whole.values()]
     for side, run in groupby(range(len(texts)), key=sides.__getitem__):
         if side is not None:
             places = list(run)
-            if unit == "token":
+            if pattern is None and unit == "token":
                 units += [[place] for place in places]
             else:
-                units += _group_run(places, texts, unit, language)
+                units += _group_run(places, texts, unit, language, pattern)
     return units
 
 
 def _group_run(
-    places: list[int], texts: Sequence[str], unit: Unit, language: str
+    places: list[int], texts: Sequence[str], unit: Unit, language: str, pattern: str | None
 ) -> list[list[int]]:
     """The units of a run of tokens, side by side, without a pinned one."""
     whole = "".join([texts[place] for place in places])
-    starts = _word_starts(whole) if unit == "word" else _sentence_starts(whole, language)
+    if pattern is not None:
+        starts = sorted({0, *(end for m in re.finditer(pattern, whole) for end in m.span())})
+    elif unit == "word":
+        starts = _word_starts(whole)
+    elif unit == "sentence":
+        starts = _sentence_starts(whole, language)
+    else:
+        starts = [0, *(match.end() for match in _ENDS[unit].finditer(whole))]
+    return _joined(places, texts, starts, spread=pattern is None and unit == "word")
+
+
+def _joined(
+    places: Sequence[int], texts: Sequence[str], starts: Sequence[int], spread: bool = False
+) -> list[list[int]]:
+    """Tokens that are in the same of the pieces that begin there, as units.
+
+    A token is in the piece of its first character; with ``spread``, it joins all that it is in.
+    """
     units: list[list[int]] = []
     waiting: list[int] = []  # spaces, until it is known what follows them
     # The piece (a word, a sentence) that would draw the next token into the last unit.
@@ -108,7 +167,7 @@ def _group_run(
         if own:
             start = position + text.index(own)
             first = last = bisect_right(starts, start)  # the piece that its first character is in
-            if unit == "word" and len(own) > 1:
+            if spread and len(own) > 1:
                 last = bisect_right(starts, start + len(own) - 1)
             if first == piece_before:
                 units[-1] += [*waiting, place]

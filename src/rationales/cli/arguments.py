@@ -35,9 +35,8 @@ def option_group(kind: Literal["causal", "seq2seq"] | None = None) -> type:
     """The fields of ``Options`` that this kind of model reads, as a group of options; None: all."""
     hints, docs, made = get_type_hints(Options), field_docs(Options), []
     for each in fields(Options):
-        if (
-            kind and each.name in NOT_FOR[kind]
-        ) or each.name == "keep_candidates":  # that is --steps K
+        # The first is --steps K, the second a list of pairs.
+        if (kind and each.name in NOT_FOR[kind]) or each.name in ("keep_candidates", "units"):
             continue
         info = typer.Option(
             *_FLAGS.get(each.name, (flag(each.name),)),
@@ -103,6 +102,23 @@ class Texts:
     jsonl: Annotated[str | None, typer.Option(rich_help_panel=WHAT)] = None
     """Many texts: lines such as {"text": "…", "id": 7, "target": "last"} (- is standard input).
     Answers are JSON lines too; {"line": 3, "error": "…"} for a line that fails."""
+
+
+@dataclass(frozen=True)
+class Prompts(Texts):
+    """Where the text comes from, if it may be a conversation, or documents and a question."""
+
+    messages: Annotated[str | None, typer.Option(metavar="FILE", rich_help_panel=WHAT)] = None
+    """A conversation: a JSON file such as [{"role": "user", "content": "…"}]. What the template of the
+    model adds is pinned, and so is a message with "pinned": true."""
+    documents: Annotated[tuple[str, ...], typer.Option(metavar="FILE", rich_help_panel=WHAT)] = ()
+    """A document: a text file; may be repeated. Or a .jsonl file of {"text": …, "title": …}."""
+    question: Annotated[str, typer.Option(rich_help_panel=WHAT)] = ""
+    """The question about the documents, which is pinned."""
+    template: Annotated[str | None, typer.Option(metavar="FILE", rich_help_panel=WHAT)] = None
+    """The prompt: a text file with {documents} and {question} in it."""
+    search_question: Annotated[bool, typer.Option(rich_help_panel=WHAT)] = False
+    """Search in the question too."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from rationales.cli.arguments import CausalModel, Printing, Texts, option_group
+from rationales.cli.arguments import CausalModel, Printing, Prompts, option_group
 from rationales.cli.command import command
 from rationales.cli.running import EXIT_CODES, answer
 
@@ -19,11 +19,14 @@ EXAMPLES = """
   rationales explain "My sister met her husband in Paris, and she" --target she --instead-of " he"\n
   rationales explain --file report.txt --target last --unit word --fast --minimal\n
   rationales explain --file long.txt --target last --coarse-to-fine\n
+  rationales explain --documents a.txt --documents b.txt --question "How long is it?" \\\n
+    --target "42 km" --span --coarse-to-fine --fast\n
+  rationales explain --messages chat.json --unit message\n
   rationales explain --jsonl texts.jsonl --json rationales.jsonl
 """
 
 
-def explain(texts: Texts, options: Any, model: CausalModel, printing: Printing) -> None:
+def explain(texts: Prompts, options: Any, model: CausalModel, printing: Printing) -> None:
     """Explain what a language model says."""
     example = 'rationales explain "The Supreme Court on Tuesday"'
     answer("causal", example, texts, options, model, printing)

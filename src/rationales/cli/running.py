@@ -12,14 +12,16 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from rationales.cli.arguments import Model, Printing, Question, Texts
+from rationales.cli.arguments import Model, Printing, Prompts, Question, Texts
 from rationales.cli.output import Output, opened
 from rationales.cli.progress import Bar
 from rationales.errors import RationalesError, cannot, first_line
+from rationales.prompt import PROMPT, Conversation, Documents, prompt_of
 from rationales.requests import Failure, Interrupted, Progress, Request
-from rationales.runs.rows import numbered_lines, read_line
+from rationales.runs.rows import numbered_lines, read_line, read_prompt
 from rationales.text import check_unicode
 
 if TYPE_CHECKING:
@@ -59,9 +61,10 @@ def read_requests(source: Texts, question: Question, example: str) -> Iterator[B
 
     They come in batches: a batch ends where nothing more is there yet.
     """
-    given = [value for value in (source.text, source.file, source.jsonl) if value is not None]
-    if len(given) > 1:
-        raise RationalesError("give one of a text, --file and --jsonl, not several")
+    prompts = source if isinstance(source, Prompts) else Prompts()
+    given = [source.text, source.file, source.jsonl, prompts.messages, prompts.documents or None]
+    if len([value for value in given if value is not None]) > 1:
+        raise RationalesError("give one of a text, --file, --jsonl, --messages and --documents")
     if source.jsonl is not None:
         batches = _batches(source.jsonl, question)
         first = next(batches, None)
@@ -69,19 +72,57 @@ def read_requests(source: Texts, question: Question, example: str) -> Iterator[B
             raise RationalesError("the JSON lines hold no text")
         return chain([first], batches)
     options = question.options()
+    if (asked := _prompt(prompts)) is not None:
+        return iter([iter([(None, Request(asked, options))])])
     text = source.text
     if text is None:
         if source.file is None and (sys.stdin is None or sys.stdin.isatty()):
             raise RationalesError(f"give a text: {example}")
-        path = source.file or "-"
-        try:
-            with _open(path, "r", encoding="utf-8-sig") as file:
-                text = file.read().rstrip("\r\n")  # the line break that a file ends with
-        except (OSError, UnicodeDecodeError) as error:
-            raise cannot("read", path, error) from error
+        text = _read(source.file or "-")
     if not text.strip():
         raise RationalesError("the text is empty: give at least one word")
     return iter([iter([(None, Request(text, options))])])
+
+
+def _prompt(source: Prompts) -> Conversation | Documents | None:
+    """The conversation or the documents in the files that are named; None if there are none."""
+    messages, documents, template = None, None, None
+    if source.messages is not None:
+        try:
+            messages = json.loads(_read(source.messages))
+        except ValueError as error:
+            raise RationalesError(f"{source.messages} is no JSON: {first_line(error)}") from error
+        if not isinstance(messages, list):
+            raise RationalesError(f"{source.messages} must hold a list of messages")
+    if source.documents:
+        documents = [each for path in source.documents for each in _read_documents(path)]
+    if source.template is not None:
+        template = _read(source.template)
+    return prompt_of(None, messages, documents, source.question, template, source.search_question)
+
+
+def _read_documents(path: str) -> list[str | dict[str, Any]]:
+    """The document in a text file, or those in a file of JSON lines."""
+    if not path.endswith(".jsonl"):
+        return [{"text": _read(path), "id": Path(path).name}]
+    lines = [line for line in _read(path).splitlines() if line.strip()]
+    found: list[str | dict[str, Any]] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(json.loads(line))
+        except ValueError as error:
+            raise RationalesError(f"line {number} of {path} is not JSON") from error
+    return found
+
+
+def _read(path: str) -> str:
+    """The text of a file, without the line break that it ends with."""
+    try:
+        with _open(path, "r", encoding="utf-8-sig") as file:
+            text: str = file.read().rstrip("\r\n")
+            return text
+    except (OSError, UnicodeDecodeError) as error:
+        raise cannot("read", path, error) from error
 
 
 def explain_all(explainer: Explainer, batches: Iterator[Batch], output: Output) -> None:
@@ -179,14 +220,16 @@ def _request(line: bytes, question: Question) -> Request | Failure:
     id = None
     try:
         row = read_line(line)
-        if not isinstance(row.get("text"), str):
+        asked = read_prompt(row, row.get("text"))
+        if asked is None and not isinstance(row.get("text"), str):
             raise RationalesError('expected an object with a "text"')
         check_unicode(json.dumps(row, ensure_ascii=False))
         if not isinstance(row.get("id"), str | int | None) or isinstance(row.get("id"), bool):
             raise RationalesError("the id must be a string or a whole number")
         id = row.pop("id", None)
-        text = row.pop("text")
-        return Request(text, question.options(row), id)
+        text = row.pop("text", None)
+        own = {name: value for name, value in row.items() if name not in PROMPT}
+        return Request(text if asked is None else asked, question.options(own), id)
     except RationalesError as error:
         return Failure(error, id)
     except (ValueError, TypeError, ArithmeticError, RecursionError) as error:

@@ -335,12 +335,12 @@ def _grouped(rows: Iterable[Row]) -> Iterator[list[Row]]:
     batch: list[Row] = []
     size = 0
     for row in rows:
-        text = row.request.text if isinstance(row.request, Request) else ""
-        if batch and (len(batch) >= _BATCH_ROWS or size + len(text) > _BATCH_BYTES):
+        length = len(row.request.text) if isinstance(row.request, Request) else 0
+        if batch and (len(batch) >= _BATCH_ROWS or size + length > _BATCH_BYTES):
             yield batch
             batch, size = [], 0
         batch.append(row)
-        size += len(text)
+        size += length
     if batch:
         yield batch
 

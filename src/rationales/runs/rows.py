@@ -22,6 +22,7 @@ from typing import Any, TypeGuard, get_args, get_type_hints
 from rationales.data import sha256
 from rationales.errors import MissingExtraError, RationalesError, cannot, first_line
 from rationales.options import Options
+from rationales.prompt import PROMPT, Conversation, Documents, Given, prompt_of
 from rationales.requests import Failure, Request
 from rationales.text import check_unicode
 
@@ -138,7 +139,7 @@ class Corpus:
     def unread(self) -> list[str]:
         """Columns of the first row that nothing reads: one may be a misspelt option."""
         columns = self.columns
-        read = {*OPTIONS, columns.text, columns.id, columns.group}
+        read = {*OPTIONS, *PROMPT, columns.text, columns.id, columns.group}
         _, cells = next(iter(self.source), (0, {}))
         return [] if isinstance(cells, RationalesError) else [n for n in cells if n not in read]
 
@@ -165,7 +166,8 @@ class Corpus:
         if cells.get(columns.id) is not None and not _is_name(cells[columns.id]):
             raise RationalesError("the id must be a string or a whole number")
         text = cells.get(columns.text)
-        if not isinstance(text, str):
+        asked: Given | None = read_prompt(cells, text)
+        if asked is None and not isinstance(text, str):
             found = "nothing" if text is None else f"a value of type {type(text).__name__}"
             raise RationalesError(f"expected a text in the column {columns.text!r}, found {found}")
         own = {
@@ -176,8 +178,22 @@ class Corpus:
         group = None if columns.group is None else cells.get(columns.group)
         if group is not None and not _is_name(group):
             group = str(group)
-        check_unicode(json.dumps([text, id, group, own], ensure_ascii=False, default=str))
-        return Request(text, self.ask(own), id, group)
+        said = [text, id, group, own, *(cells.get(name) for name in PROMPT)]
+        check_unicode(json.dumps(said, ensure_ascii=False, default=str))
+        return Request(text if asked is None else asked, self.ask(own), id, group)
+
+
+def read_prompt(cells: Cells, text: Any = None) -> Conversation | Documents | None:
+    """The conversation or the documents in a row; None if it has none."""
+    found = {name: cells[name] for name in PROMPT if cells.get(name) is not None}
+    for name in ("messages", "documents"):
+        if not isinstance(found.get(name, []), list):
+            raise RationalesError(f"{name} must be a list")
+    for name in ("question", "template"):
+        if not isinstance(found.get(name, ""), str):
+            raise RationalesError(f"the {name} must be a text")
+    messages, documents = found.pop("messages", None), found.pop("documents", None)
+    return prompt_of(text, messages, documents, **found)
 
 
 def read_line(line: bytes) -> dict[str, Any]:

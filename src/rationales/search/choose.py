@@ -76,7 +76,8 @@ def make_search(
         raise RationalesError("coarse-to-fine search needs levels of units: give Context(levels=…)")
     search = level_by_level if options.coarse_to_fine else find
     rationale = yield from disjoint(context, options.disjoint, search)
-    if context.units is None:  # those of disjoint and coarse-to-fine search are tokens
+    if context.units is None and options.finest in (None, "token"):
+        # Those of disjoint and coarse-to-fine search are tokens.
         others = tuple(replace(other, units=None) for other in rationale.alternatives)
         rationale = replace(rationale, units=None, alternatives=others)
     if context.excluded:  # among all tokens, a smaller one may be sufficient
