@@ -114,7 +114,6 @@ def test_steps_needs_no_number():
         (["explain", TEXT, "--target", "zebra"], "'zebra' is not in the text"),
         (["explain", TEXT, "--target", "the#9"], "occurrence"),
         (["explain", TEXT, "--target", "99"], "no token 99"),
-        (["explain", TEXT, "--target", "last", "--continuation", " x"], "exclude"),
         (["explain", TEXT, "--method", "nope"], "unknown method 'nope'"),
         (["explain", TEXT, "--method", "greedy", "--absolute"], "--absolute goes with"),
         (["explain", TEXT, "--generate", "0"], "at least 1"),

@@ -185,7 +185,6 @@ def test_a_users_own_model(tiny_model, tiny_tokenizer):
         ({"colour": 1}, "unknown option 'colour'"),
         ({"method": "magic"}, "unknown method 'magic'"),
         ({"generate": 100_000}, "positions"),
-        ({"target": "last", "continuation": "x"}, "exclude"),
         ({"method": "random", "absolute": True}, "absolute"),
     ],
 )

@@ -90,14 +90,12 @@ def test_redundant_options_are_accepted():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"generate": 2, "target": "last"}, "leave out generate: target"),
         ({"generate": 8, "continuation": "x"}, "leave out generate: continuation"),
         ({"max_length": 3, "continuation": "x"}, "leave out max_length: continuation"),
         ({"specials": "candidate", "chat": True}, "leave out specials or chat"),
         ({"language": "de"}, "leave out language"),
         ({"language": "de", "unit": "word"}, "leave out language"),
         ({"language": "", "unit": "sentence"}, "language is empty"),
-        ({"target": "last", "continuation": "x"}, "exclude each other"),
         ({"method": "soft", "disjoint": 2}, "soft weighs size against probability"),
         ({"target": []}, "at least one"),
         ({"target": [1, True]}, "a list of whole numbers"),
@@ -217,7 +215,9 @@ def test_the_language_reaches_the_sentences(tiny_explainer, monkeypatch):
     monkeypatch.setattr(
         explainer,
         "group",
-        lambda tokens, unit, code: seen.append((unit, code)) or plain(tokens, unit, code),
+        lambda tokens, unit, language, **more: (
+            seen.append((unit, language)) or plain(tokens, unit, language, **more)
+        ),
     )
     tiny_explainer.explain(TEXT, generate=1, unit="sentence", language="de", max_size=1)
     assert set(seen) == {("sentence", "de")}
@@ -386,7 +386,8 @@ def test_the_default_adapter_and_none_are_no_folders(run):
 
 def test_python_has_the_names_of_the_command_line():
     """Every flag about a text or a search is a field of Options, with the same name."""
-    names = {field.name for field in fields(Options)} - {"keep_candidates"}  # that is --steps K
+    # The first is --steps K, the second a list of pairs.
+    names = {field.name for field in fields(Options)} - {"keep_candidates", "units"}
     found = set()
     for kind in ("causal", "seq2seq"):
         group = fields(option_group(kind))

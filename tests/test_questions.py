@@ -136,7 +136,10 @@ def test_disjoint_rationales_come_as_alternatives(tiny_explainer):
         ({"instead_of": "x", "criterion": "prob=0.5"}, "leave out criterion"),
         ({"instead_of": "x", "span": True}, "leave out span"),
         ({"method": "soft", "minimal": True}, "soft weighs"),
-        ({"unit": "letter"}, "unit must be token, word or sentence"),
+        (
+            {"unit": "letter"},
+            "unit must be token, word, sentence, line, paragraph, document or message",
+        ),
         ({"criterion": "top-k=0"}, "criterion must be argmax"),
         ({"disjoint": 0}, "disjoint must be at least 1"),
         ({"beam": 0}, "beam must be at least 1"),

@@ -294,7 +294,7 @@ def test_whole_words_come_before_parts_of_words() -> None:
 
 def test_a_word_of_several_tokens_gives_all_of_them() -> None:
     assert found("The qxz sat", "qxz") == ["q", "x", "z"]
-    assert found("The mat qx on", "mat qx") == [" mat", "q", "x"]
+    assert found("The mat qx on", "mat qx") == [" mat", " ", "q", "x"]
 
 
 def test_a_word_with_an_emoji() -> None:

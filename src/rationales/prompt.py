@@ -208,10 +208,7 @@ def _render_chat(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) ->
         start = position + len(before)
         content = _content(text, start, messages[n]["content"], after)
         if text[position:start] != before or content is None:
-            raise RationalesError(
-                f"this model's chat template rewrites message {n + 1}, so its own words cannot be "
-                "told from the message's: leave out the message, or explain the text alone"
-            )
+            raise _rewritten(n)
         end = start + len(content)
         pinned = bool(messages[n].get("pinned"))
         stretches.append(Stretch("message", messages[n]["role"], start, end, pinned))
@@ -237,12 +234,16 @@ def _frames(skeleton: str, said: Sequence[int]) -> list[str]:
     for n in said:
         before, mark, rest = rest.partition(_MARK % n)
         if not mark:
-            raise RationalesError(
-                f"this model's chat template leaves out message {n + 1}, or moves it: "
-                "leave it out yourself"
-            )
+            raise _rewritten(n)
         frames.append(before)
     return [*frames, rest]
+
+
+def _rewritten(place: int) -> RationalesError:
+    return RationalesError(
+        f"this model's chat template rewrites the text of message {place + 1}, so its own words "
+        "cannot be told from the message's: leave out the message, or the chat template"
+    )
 
 
 def _content(text: str, start: int, content: str, after: str) -> str | None:

@@ -21,11 +21,12 @@ def find_targets(passage: Passage, target: str | int | Sequence[int], start: int
     if start:
         # To the finder, everything before is out of bounds, as pinned tokens are.
         hidden = tuple(replace(t, pinned=t.pinned or t.index < start) for t in passage.tokens)
-        found = find_targets(replace(passage, tokens=hidden), target)
+        found = find_targets(replace(passage, tokens=hidden, start=start), target)
+        what = "translation" if passage.source else "answer"
         for index in found:
             if index < start:
                 raise RationalesError(
-                    f"token {index} is none of the answer, whose tokens are "
+                    f"token {index} is none of the {what}, whose tokens are "
                     f"{start} … {len(passage.tokens) - 1}"
                 )
         return found
@@ -90,10 +91,9 @@ def _find_word(passage: Passage, target: str) -> list[int]:
     # Languages without spaces have no word boundaries to find.
     places = _find(passage, word, whole=True) or _find(passage, word, whole=False)
     if not places:
-        said = "".join(token.text for token in passage.tokens if not token.pinned).strip()
         raise RationalesError(
-            f"the target {word!r} is not in {shorten(said, 80, placeholder=' …')!r}: give a word "
-            "of it, an index, last or all"
+            f"the target {word!r} is not in {_shown(passage)}: give a word of it, an index, last "
+            "or all"
         )
     which = int(number[:4000]) if number else len(places)
     if not 1 <= which <= len(places):
@@ -105,12 +105,20 @@ def _find_word(passage: Passage, target: str) -> list[int]:
     position = 0
     for token in passage.tokens:
         own = text[max(start, position) : min(end, position + len(token.text))]
-        # A later byte of a split character stands for nothing but lies inside the word.
-        inside = not token.text and start < position < end + 1 and bool(found)
+        # Between its words a target has spaces; a later byte of a character stands for nothing.
+        inside = bool(found) and start < position and position + len(token.text) <= end
         if own.strip() or (inside and not token.pinned):
             found.append(token.index)
         position += len(token.text)
     return found
+
+
+def _shown(passage: Passage) -> str:
+    """The text in which a target is looked for, for a message: an answer is not known before."""
+    if passage.start == len(passage.tokens) or passage.source:
+        return "the text"
+    answer = "".join(token.text for token in passage.tokens[passage.start :])
+    return f"the answer, {shorten(answer, 80, placeholder=' …')!r}"
 
 
 def _find(passage: Passage, word: str, whole: bool) -> list[tuple[int, int]]:

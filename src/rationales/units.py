@@ -87,7 +87,11 @@ def group(
             f"language must be a code such as 'en', 'de' or 'pt-BR', not {language!r}"
         )
     texts = [token.text for token in tokens]
-    part_of = {index: number for number, part in enumerate(parts) for index in part}
+    if spans is not None:
+        own = [token.index for token in tokens if not token.pinned]
+        starts = sorted({0, *(border for span in spans for border in span)})
+        return tuple(map(tuple, _joined(own, texts, starts)))
+    part_of = {i: n for n, part in enumerate(parts) for i in range(part.start, part.end)}
     sides = [None if token.pinned else (token.side, part_of.get(token.index)) for token in tokens]
     return tuple(map(tuple, group_texts(texts, sides, unit, code[1].lower(), pattern)))
 

@@ -109,8 +109,8 @@ class Prompts(Texts):
     """Where the text comes from, if it may be a conversation, or documents and a question."""
 
     messages: Annotated[str | None, typer.Option(metavar="FILE", rich_help_panel=WHAT)] = None
-    """A conversation: a JSON file such as [{"role": "user", "content": "…"}]. What the template of the
-    model adds is pinned, and so is a message with "pinned": true."""
+    """A conversation: a JSON file such as [{"role": "user", "content": "…"}]. What the chat
+    template adds is pinned, and so is a message with "pinned": true."""
     documents: Annotated[tuple[str, ...], typer.Option(metavar="FILE", rich_help_panel=WHAT)] = ()
     """A document: a text file; may be repeated. Or a .jsonl file of {"text": …, "title": …}."""
     question: Annotated[str, typer.Option(rich_help_panel=WHAT)] = ""

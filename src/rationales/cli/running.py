@@ -64,7 +64,9 @@ def read_requests(source: Texts, question: Question, example: str) -> Iterator[B
     prompts = source if isinstance(source, Prompts) else Prompts()
     given = [source.text, source.file, source.jsonl, prompts.messages, prompts.documents or None]
     if len([value for value in given if value is not None]) > 1:
-        raise RationalesError("give one of a text, --file, --jsonl, --messages and --documents")
+        raise RationalesError(
+            "give one of a text, --file, --jsonl, --messages and --documents, not several"
+        )
     if source.jsonl is not None:
         batches = _batches(source.jsonl, question)
         first = next(batches, None)

@@ -1,0 +1,279 @@
+"""Conversations and documents: what is pinned, what is searched, which part is whose."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from rationales.errors import RationalesError
+from rationales.options import Options
+from rationales.prompt import TEMPLATE, Conversation, Documents, render
+from rationales.text import encode
+from rationales.units import group
+
+# Templates in the documented format of each family, shortened to what a conversation needs.
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+TEMPLATES = {
+    "chatml": CHATML,
+    "default system": "{% if messages[0].role != 'system' %}{{ '<|im_start|>system\nYou are helpful"
+    "<|im_end|>\n' }}{% endif %}" + CHATML,
+    "llama 3": "{% for m in messages %}{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' "
+    "+ m.content | trim + '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt %}"
+    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}",
+    "mistral": "{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + "
+    "' [/INST]' }}{% elif m.role == 'assistant' %}{{ ' ' + m.content + '</s>' }}{% else %}"
+    "{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}",
+    "gemma": "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') "
+    "}}{% endif %}{% for m in messages %}{{ '<start_of_turn>' + ('model' if m.role == 'assistant' "
+    "else m.role) + '\n' + m.content | trim + '<end_of_turn>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}",
+    "phi 3": "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + '<|end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}",
+    "thinking": "{% for m in messages %}{% set said = m.content.split('</think>')[-1] if "
+    "m.role == 'assistant' else m.content %}{{ '<|' + m.role + '|>' + said }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|><think>\n' }}{% endif %}",
+    "tools": "{% for m in messages %}{% if m.role == 'tool' %}{{ '<|im_start|>user\n<tool_response>"
+    "\n' + m.content + '\n</tool_response><|im_end|>\n' }}{% elif m.tool_calls %}"
+    "{{ '<|im_start|>assistant\n<tool_call>' + m.tool_calls[0].name + '</tool_call><|im_end|>\n' }}"
+    "{% else %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
+}
+
+CHAT = [
+    {"role": "user", "content": "The Supreme Court on Tuesday ruled."},
+    {"role": "assistant", "content": "It did; naïve café 🙂."},
+    {"role": "user", "content": "東京は日本の首都です。\r\nWhen?"},
+]
+SYSTEM = {"role": "system", "content": "Be brief about the law."}
+REFUSES_SYSTEM = ("mistral", "gemma")
+
+
+@pytest.fixture(params=[*TEMPLATES])
+def family(request: Any, tiny_tokenizer: Any) -> tuple[str, Any]:
+    tokenizer = deepcopy(tiny_tokenizer)
+    tokenizer.chat_template = TEMPLATES[request.param]
+    return request.param, tokenizer
+
+
+@pytest.fixture
+def chat_tokenizer(tiny_tokenizer: Any) -> Any:
+    tokenizer = deepcopy(tiny_tokenizer)
+    tokenizer.chat_template = CHATML
+    return tokenizer
+
+
+def parts_of(passage: Any) -> list[str]:
+    return ["".join(t.text for t in passage.tokens[p.start : p.end]) for p in passage.parts]
+
+
+def test_just_what_the_template_adds_is_pinned(family):
+    name, tokenizer = family
+    messages = CHAT if name in REFUSES_SYSTEM else [SYSTEM, *CHAT]
+    passage = encode(tokenizer, Conversation(tuple(messages)), Options())
+    said = [message["content"] for message in messages]
+    assert [part.name for part in passage.parts] == [message["role"] for message in messages]
+    for text, content in zip(parts_of(passage), said, strict=True):
+        assert content in text
+    # What is not pinned is what people said, but for tokens that the template's words are in too.
+    plain = "".join("\0" * len(t.text) if t.pinned else t.text for t in passage.tokens)
+    for content in said:
+        assert plain.count(content) == 1
+    left = plain.replace("\0", "")
+    for content in said:
+        left = left.replace(content, "", 1)
+    assert len(left) <= 8 * len(said), left
+    assert "".join(t.text for t in passage.tokens) == tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True
+    )
+
+
+def test_a_message_can_be_pinned_and_units_are_messages(chat_tokenizer):
+    messages = [{**SYSTEM, "pinned": True}, *CHAT]
+    passage = encode(chat_tokenizer, Conversation(tuple(messages)), Options())
+    system, *others = passage.parts
+    assert all(token.pinned for token in passage.tokens[system.start : system.end])
+    units = group(passage.tokens, "message", parts=passage.parts)
+    assert [(u[0], u[-1] + 1) for u in units] == [(p.start, p.end) for p in others]
+
+
+def test_the_last_message_of_the_assistant_is_the_answer(chat_tokenizer):
+    passage = encode(chat_tokenizer, Conversation(tuple(CHAT[:2])), Options())
+    answer = "".join(token.text for token in passage.tokens[passage.start :])
+    assert answer == CHAT[1]["content"]
+    assert [part.name for part in passage.parts] == ["user"]
+    with pytest.raises(RationalesError, match="ends with an answer"):
+        encode(chat_tokenizer, Conversation(tuple(CHAT[:2])), Options(continuation=" No"))
+
+
+def test_calls_of_tools_are_pinned_and_what_tools_say_is_searched(tiny_tokenizer):
+    tokenizer = deepcopy(tiny_tokenizer)
+    tokenizer.chat_template = TEMPLATES["tools"]
+    messages = (
+        CHAT[0],
+        {"role": "assistant", "content": None, "tool_calls": [{"name": "search"}]},
+        {"role": "tool", "content": "The law is the law."},
+    )
+    passage = encode(tokenizer, Conversation(messages), Options())
+    assert [part.name for part in passage.parts] == ["user", "tool"]
+    assert "The law is the law." in parts_of(passage)[1]
+
+
+def test_what_the_assistant_has_thought_is_left_out_with_the_template(tiny_tokenizer):
+    tokenizer = deepcopy(tiny_tokenizer)
+    tokenizer.chat_template = TEMPLATES["thinking"]
+    thinks = {"role": "assistant", "content": "<think>The law?</think>The land."}
+    passage = encode(tokenizer, Conversation((CHAT[0], thinks, CHAT[0])), Options())
+    assert "The land." in parts_of(passage)[1]
+    assert "law" not in parts_of(passage)[1]
+
+
+@pytest.mark.parametrize(
+    ("messages", "template", "said"),
+    [
+        ([], "chatml", "at least one message"),
+        (["hello"], "chatml", "message 1 must be an object"),
+        ([{"content": "x"}], "chatml", "message 1 must be an object"),
+        ([{"role": "user", "content": 3}], "chatml", "content of message 1 must be a text"),
+        ([{"role": "user", "content": " "}], "chatml", "says nothing"),
+        ([SYSTEM, *CHAT], "gemma", "refuses the conversation: System role not supported"),
+        ([SYSTEM, *CHAT], "mistral", "refuses the conversation: Only user and assistant"),
+    ],
+)
+def test_conversations_that_are_wrong_are_one_line(messages, template, said, tiny_tokenizer):
+    tokenizer = deepcopy(tiny_tokenizer)
+    tokenizer.chat_template = TEMPLATES[template]
+    with pytest.raises(RationalesError, match=said):
+        encode(tokenizer, Conversation(tuple(messages)), Options())
+
+
+@pytest.mark.parametrize("change", ["m.content | replace('The', 'A')", "'nothing'"])
+def test_templates_that_change_messages_are_refused(change, tiny_tokenizer):
+    tokenizer = deepcopy(tiny_tokenizer)
+    tokenizer.chat_template = "{% for m in messages %}{{ " + change + " }}{% endfor %}"
+    with pytest.raises(RationalesError, match="rewrites the text of message 1"):
+        encode(tokenizer, Conversation(tuple(CHAT)), Options())
+
+
+DOCUMENTS = (
+    "The Supreme Court ruled.\n\nOn Tuesday the law was the law.",
+    {"title": "Land", "text": "The land is 42 km long."},
+    {"id": "c7", "text": "Nothing else."},
+)
+
+
+def test_documents_are_parts_and_the_rest_is_pinned(tiny_tokenizer):
+    given = Documents(DOCUMENTS, "How long is the land?")
+    assert render(tiny_tokenizer, given).text.endswith("Question: How long is the land?\nAnswer:")
+    passage = encode(tiny_tokenizer, given, Options())
+    kinds = [(part.kind, part.name) for part in passage.parts]
+    assert kinds == [
+        ("document", "1"),
+        ("document", "Land"),
+        ("document", "c7"),
+        ("question", "question"),
+    ]
+    assert "42 km" in parts_of(passage)[1]
+    question = passage.parts[-1]
+    assert all(token.pinned for token in passage.tokens[question.start : question.end])
+    searched = encode(tiny_tokenizer, Documents(DOCUMENTS, "How?", None, True), Options())
+    question = searched.parts[-1]
+    assert not any(token.pinned for token in searched.tokens[question.start : question.end])
+    units = group(passage.tokens, "document", parts=passage.parts)
+    assert len(units) == 3
+    paragraphs = group(passage.tokens, "paragraph", parts=passage.parts)
+    assert len(paragraphs) == 4
+
+
+def test_a_template_of_the_users_and_a_chat_around_it(chat_tokenizer):
+    template = "Read: {documents} -- {question} Be brief."
+    given = Documents(DOCUMENTS, "How long?", template)
+    plain = encode(chat_tokenizer, given, Options())
+    assert "".join(t.text for t in plain.tokens).startswith("Read: The Supreme")
+    wrapped = encode(chat_tokenizer, given, Options(chat=True))
+    assert parts_of(wrapped)[1].strip() == parts_of(plain)[1].strip()
+    assert "".join(t.text for t in wrapped.tokens).endswith("<|im_start|>assistant\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (((), "Q"), "at least one document"),
+        (((" ",), "Q"), "document 1 is empty"),
+        ((("a", 3), "Q"), "document 2 must be a text or an object"),
+        ((({"title": "t"},), "Q"), "document 1 must be a text or an object"),
+        ((("a",), "Q", "{documents}"), "must have {question} in one place"),
+        ((("a",), "Q", "{question}"), "must have {documents} in one place"),
+        ((("a",), "Q", "{documents} {documents} {question}"), "must have {documents} in one place"),
+        ((("a",), "", TEMPLATE), "there is no question"),
+    ],
+)
+def test_documents_that_are_wrong_are_one_line(given, said):
+    with pytest.raises(RationalesError, match=said):
+        Documents(*given)
+
+
+def test_answers_are_explained_and_targets_are_of_the_answer(tiny_explainer):
+    asked = {"documents": ["The law is the law.", "The land."], "question": "How?"}
+    whole = tiny_explainer.explain(**asked, continuation=" 42 km long.", max_size=2)
+    assert [each.target for each in whole] == [*range(whole[0].target, len(whole.tokens))]
+    part = tiny_explainer.explain(
+        **asked, continuation=" 42 km long.", target="42 km", span=True, max_size=2
+    )
+    [one] = part
+    assert one.target_text.strip() == "42 km"
+    assert {kind for kind, _ in [(p.kind, t) for p, t in part.sources(one)]} <= {"document"}
+    with pytest.raises(
+        RationalesError, match=r"'The Supreme Court' is not in the answer, '42 km long\."
+    ):
+        tiny_explainer.explain(**asked, continuation=" 42 km long.", target="The Supreme Court")
+    own = tiny_explainer.explain(**asked, generate=2, max_size=1)
+    assert len(own) == 2
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({}, "give a text, messages or documents"),
+        ({"text": "a", "documents": ["b"]}, "give one of"),
+        ({"question": "why?"}, "about documents"),
+        ({"documents": "a text"}, "give a list of documents"),
+    ],
+)
+def test_calls_that_contradict_themselves(keywords, said, tiny_explainer):
+    with pytest.raises(RationalesError, match=said):
+        tiny_explainer.explain(**keywords)
+
+
+def test_coarse_to_fine_starts_at_what_the_text_has_and_ends_where_asked(tiny_explainer):
+    texts = ["The law. The land is.", "The fox.\n\nThe dog sleeps."]
+    asked = {"documents": texts, "question": "How?", "generate": 1}
+    for finest in ("document", "paragraph", "sentence", "word", "token"):
+        found = tiny_explainer.explain(**asked, coarse_to_fine=True, finest=finest)
+        [rationale] = found
+        assert rationale.sufficient
+        units = {*group(found.tokens, finest, parts=found.parts)}
+        assert {*(rationale.units or [(i,) for i in rationale.indices])} <= units
+    with pytest.raises(RationalesError, match="finest is where coarse_to_fine ends"):
+        tiny_explainer.explain("The law", finest="word")
+
+
+def test_units_of_the_users_own(tiny_explainer):
+    text = "The Supreme Court, on Tuesday, ruled that"
+    found = tiny_explainer.explain(text, generate=1, unit_pattern=r"[^,]+,")
+    kept = ["".join(found.tokens[i].text for i in u) for u in found[0].units or ()]
+    assert "".join(kept).strip()
+    spans = tiny_explainer.explain(text, generate=1, units=[(0, 18), (18, 30)])
+    assert spans[0].units is not None
+    for units, said in (
+        ([(0, 5), (3, 8)], "must not overlap"),
+        ([(5, 5)], "go from one character to a later one"),
+    ):
+        with pytest.raises(RationalesError, match=said):
+            tiny_explainer.explain(text, units=units)
+    with pytest.raises(RationalesError, match="no regular expression"):
+        tiny_explainer.explain(text, unit_pattern="(")
