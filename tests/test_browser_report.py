@@ -100,6 +100,11 @@ def test_a_notebook_frame_shows_rows_too(
         for row in (4, 5, 4):
             link(frame, "Longest", row).click()
             check_shown(frame, report, "longest", row)
+        other = frame.locator(".items button:not([aria-current=true])").last
+        other.click()
+        frame.locator(".items li:last-child [aria-current=true]").wait_for()
+        link(frame, "Longest", 4).click()
+        check_shown(frame, report, "longest", 4)
 
 
 def test_without_javascript_all_figures_and_tables_are_there(

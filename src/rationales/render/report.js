@@ -13,8 +13,7 @@
       if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
       event.preventDefault(); // in a frame of a notebook, the link would lead to the notebook
       show();
-      if (location.hash === link.hash) dispatchEvent(new Event("hashchange"));
-      else location.hash = link.hash;
+      location.hash = link.hash; // the viewer follows
     });
     if (/\b(item|target)=/.test(location.hash)) show();
   }
