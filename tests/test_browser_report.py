@@ -71,6 +71,10 @@ def test_a_click_shows_the_row_in_the_viewer(
             check_shown(page, report, name, row)
             assert page.locator("#row").evaluate("e => e.getBoundingClientRect().top") < 900
             assert page.evaluate("document.activeElement.id") == "row-heading"
+            tops = (
+                "e => e.getBoundingClientRect().top - e.closest('ol').getBoundingClientRect().top"
+            )
+            assert 0 <= page.locator(".items [aria-current=true]").evaluate(tops) < 160
         page.locator(".items button").first.click()  # the viewer goes elsewhere …
         link(page, "Not sufficient", 2).click()  # … and comes back
         check_shown(page, report, "insufficient", 2)
