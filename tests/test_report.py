@@ -401,7 +401,9 @@ def test_what_holds_no_run_is_refused(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(RationalesError, match="holds no run: give the --out of rationales run"):
             rationales.report(folder)
-    (tmp_path / "run.json").write_text('{"kind": "experiment lambada"}')
+    (tmp_path / "run.json").write_text(
+        '{"kind": "experiment lambada", "identity": {}, "files": []}'
+    )
     with pytest.raises(RationalesError, match="holds a run of experiment lambada"):
         rationales.report(tmp_path)
 
