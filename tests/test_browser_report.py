@@ -71,6 +71,10 @@ def test_a_click_shows_the_row_in_the_viewer(
             check_shown(page, report, name, row)
             assert page.locator("#row").evaluate("e => e.getBoundingClientRect().top") < 900
             assert page.evaluate("document.activeElement.id") == "row-heading"
+            tops = (
+                "e => e.getBoundingClientRect().top - e.closest('ol').getBoundingClientRect().top"
+            )
+            assert 0 <= page.locator(".items [aria-current=true]").evaluate(tops) < 160
         page.locator(".items button").first.click()  # the viewer goes elsewhere …
         link(page, "Not sufficient", 2).click()  # … and comes back
         check_shown(page, report, "insufficient", 2)
@@ -100,6 +104,11 @@ def test_a_notebook_frame_shows_rows_too(
         for row in (4, 5, 4):
             link(frame, "Longest", row).click()
             check_shown(frame, report, "longest", row)
+        other = frame.locator(".items button:not([aria-current=true])").last
+        other.click()
+        frame.locator(".items li:last-child [aria-current=true]").wait_for()
+        link(frame, "Longest", 4).click()
+        check_shown(frame, report, "longest", 4)
 
 
 def test_without_javascript_all_figures_and_tables_are_there(

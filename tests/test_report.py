@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import rationales
@@ -401,7 +401,9 @@ def test_what_holds_no_run_is_refused(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(RationalesError, match="holds no run: give the --out of rationales run"):
             rationales.report(folder)
-    (tmp_path / "run.json").write_text('{"kind": "experiment lambada"}')
+    (tmp_path / "run.json").write_text(
+        '{"kind": "experiment lambada", "identity": {}, "files": []}'
+    )
     with pytest.raises(RationalesError, match="holds a run of experiment lambada"):
         rationales.report(tmp_path)
 
@@ -432,6 +434,7 @@ def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path, run: Any) ->
 
 
 @given(st.lists(st.integers(0, 3000), min_size=1), st.lists(st.integers(0, 40)))
+@example([5] * 300 + [9000, 60], [1, 2, 3])
 def test_every_number_is_in_one_bar(one: list[int], other: list[int]) -> None:
     drawn = histogram.bars(Counter(one), Counter(other))
     assert len(drawn) <= 26
@@ -448,6 +451,14 @@ def test_every_number_is_in_one_bar(one: list[int], other: list[int]) -> None:
     text = histogram.svg(drawn, "sizes")
     assert text.count("<title>") == len(drawn)
     assert text.count("<rect") == sum(bool(b.sufficient) + bool(b.others) for b in drawn)
+
+
+@given(st.permutations(range(3 * tally.LISTED)))
+def test_the_first_are_kept_in_whichever_order_they_come(keys: list[int]) -> None:
+    top = tally.Top()
+    for key in keys:
+        top.offer(key, tally.Place(Path(), key, 0, 0), key)
+    assert [target for _, target in top.first()] == [*range(tally.LISTED)]
 
 
 @given(st.lists(st.integers(0, 50), min_size=1))

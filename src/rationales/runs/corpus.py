@@ -27,7 +27,7 @@ from rationales.options import Input, OptionKeywords, Options, check_input
 from rationales.requests import Failure, Request
 from rationales.result import Explanation
 from rationales.runs.folder import RunFolder
-from rationales.runs.parts import FAILED, Failed, Parts, part_files, read_lines
+from rationales.runs.parts import FAILED, KIND, Failed, Parts, part_files, read_lines
 from rationales.runs.rows import Columns, Corpus, Row, Source
 from rationales.runs.workers import Answers, Batch, Execution, Loading, Local, Pool, Processes
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from rationales.models.files import Kind
 
-KIND = "run"
 STATUS, LOG, INPUT = "status.json", "run.log", "input.jsonl"
 
 _SPOOLED = ".piped-"
@@ -81,14 +80,14 @@ class Outcome:
 
     def __iter__(self) -> Iterator[Explanation]:
         for path in part_files(self.folder):
-            for line in read_lines(path):
+            for _, line in read_lines(path, set()):
                 yield Explanation.from_dict(line)
 
     @property
     def failed(self) -> list[dict[str, Any]]:
         """The rows that have failed: id, line, error, attempts."""
         path = self.folder / FAILED
-        return [*read_lines(path)] if path.exists() else []
+        return [row for _, row in read_lines(path, set())] if path.exists() else []
 
 
 @dataclass(frozen=True)
@@ -367,8 +366,7 @@ def spool(pipe: IO[bytes], out: str | Path) -> Path:
 def read_state(out: str | Path) -> tuple[State, bool]:
     """How far the run in a folder is, and whether a process is at it now."""
     folder = RunFolder(out, KIND)
-    if folder.kind != KIND:
-        raise RationalesError(f"{out} holds no run: give the --out of rationales run")
+    folder.check("rationales run")
     try:
         known = State(**json.loads((folder.path / STATUS).read_text(encoding="utf-8")))
     except FileNotFoundError:

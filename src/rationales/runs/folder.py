@@ -86,11 +86,12 @@ class RunFolder:
         except RationalesError:
             return True
 
-    @property
-    def kind(self) -> str | None:
-        """The command that has written the folder; None if none has."""
+    def check(self, command: str) -> None:
+        """Raise if the folder holds no run that this command has written."""
         known = self._read()
-        return None if known is None else known["kind"]
+        if known is None or known["kind"] != self._kind:
+            holds = "no run" if known is None else f"a run of {known['kind']}"
+            raise RationalesError(f"{self.path} holds {holds}: give the --out of {command}")
 
     def part(self, name: str, compute: Callable[[], Any]) -> Any:
         """The result of one part of the run: read if it was finished before, else computed.

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from rationales.errors import cannot
 from rationales.runs.folder import RunFolder
 from rationales.runs.lines import damaged, drop_torn_line
 
-FAILED = "failed.jsonl"
+KIND, FAILED = "run", "failed.jsonl"
 _PART = "part-*.jsonl"
 _PART_LINES = 1000
 """Lines of a part; then the next one begins."""
@@ -51,13 +52,13 @@ class Parts:
         paths = part_files(folder.path)
         for path in paths:
             drop_torn_line(path)
-            self._ends = [*_ids(path)]
+            self._ends = [(row["id"], place.start) for place, row in read_lines(path, {"id"})]
             self.done.update(id for id, _ in self._ends)
         self._number = max(0, len(paths) - 1)
         failed = folder.path / FAILED
         drop_torn_line(failed)
-        for line in read_lines(failed) if failed.exists() else ():
-            self.failed[line["line"]] = Failed(**line)
+        for _, row in read_lines(failed, {"id", "line", "error"}) if failed.exists() else ():
+            self.failed[row["line"]] = Failed(**row)
 
     @property
     def path(self) -> Path:
@@ -110,28 +111,34 @@ def part_files(folder: Path) -> list[Path]:
     return sorted(folder.glob(_PART))
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a file of JSON lines; a torn one at its end is left out."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                data: dict[str, Any] = json.loads(line)
-            except ValueError as error:
-                raise damaged(path, number) from error
-            yield data
+class Place(NamedTuple):
+    """Where a line is: its number, from 1, its first byte and how many it has."""
+
+    path: Path
+    number: int
+    start: int
+    length: int
 
 
-def _ids(path: Path) -> Iterator[tuple[str | int, int]]:
+def read_lines(path: Path, fields: Set[str]) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """The lines of a file, which have these fields; a torn one at its end is left out."""
     start = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                yield json.loads(line)["id"], start
-            except (ValueError, KeyError, TypeError) as error:
-                raise damaged(path, number) from error
-            start += len(line)
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                place = Place(path, number, start, len(line))
+                start += len(line)
+                try:
+                    row = json.loads(line)
+                except ValueError as error:
+                    raise damaged(path, number) from error
+                if not isinstance(row, dict) or not fields <= row.keys():
+                    raise damaged(path, number)
+                yield place, row
+    except OSError as error:
+        raise cannot("read", path, error) from error
 
 
 def _json(data: dict[str, Any]) -> str:

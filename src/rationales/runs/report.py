@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rationales.context import Token
 from rationales.errors import MissingExtraError, RationalesError, cannot
 from rationales.result import Explanation, Rationale
-from rationales.runs.folder import RUN
+from rationales.runs.folder import RunFolder
+from rationales.runs.lines import damaged
+from rationales.runs.parts import FAILED, KIND, Place, part_files, read_lines
 from rationales.runs.tally import (
     VERDICTS,
     Group,
-    Place,
     Row,
     Summary,
     Tally,
@@ -183,13 +184,13 @@ class Report:
 def report(folder: str | Path) -> Report:
     """What the run in a folder, the ``--out`` of ``rationales run``, has found so far."""
     path = Path(folder).expanduser()
-    _check(path)
+    RunFolder(path, KIND).check("rationales run")
     tally = Tally()
     for place, row in _read_rows(path):
         try:
             tally.add(place, row)
         except (KeyError, TypeError, IndexError, AttributeError) as error:
-            raise _damaged(place) from error
+            raise damaged(place.path, place.number) from error
     failed, errors = _read_failed(path)
     lists, explanations = _read_listed({name: top.first() for name, top in tally.tops.items()})
     return Report(
@@ -223,45 +224,10 @@ def share(true: int, checked: int) -> str:
     return f"{100 * true / checked:.1f} % of {checked:,} checked" if checked else "not checked"
 
 
-def _check(folder: Path) -> None:
-    """Raise if the folder holds no run over a corpus."""
-    try:
-        kind = json.loads((folder / RUN).read_text(encoding="utf-8"))["kind"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RationalesError(f"{folder} holds no run: give the --out of rationales run") from error
-    if kind != "run":
-        raise RationalesError(f"{folder} holds a run of {kind}: give the --out of rationales run")
-
-
 def _read_rows(folder: Path) -> Iterator[tuple[Place, Row]]:
     """The finished rows of a run, and where their lines are."""
-    for path in sorted(folder.glob("part-*.jsonl")):
-        yield from _read_lines(path, {"model", "method", "tokens", "rationales"})
-
-
-def _read_lines(path: Path, fields: set[str]) -> Iterator[tuple[Place, Row]]:
-    """The lines of a file, which have these fields; a torn one at its end is left out."""
-    start = 0
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.endswith(b"\n"):
-                    return
-                place = Place(path, number, start, len(line))
-                start += len(line)
-                try:
-                    row = json.loads(line)
-                except ValueError as error:
-                    raise _damaged(place) from error
-                if not isinstance(row, dict) or not fields <= row.keys():
-                    raise _damaged(place)
-                yield place, row
-    except OSError as error:
-        raise cannot("read", path, error) from error
-
-
-def _damaged(place: Place) -> RationalesError:
-    return RationalesError(f"line {place.number} of {place.path} is damaged: remove it")
+    for path in part_files(folder):
+        yield from read_lines(path, {"model", "method", "tokens", "rationales"})
 
 
 def _read_listed(
@@ -301,14 +267,14 @@ def _explanation(place: Place, row: Row) -> Explanation:
     try:
         return Explanation.from_dict(row)
     except RationalesError as error:
-        raise _damaged(place) from error
+        raise damaged(place.path, place.number) from error
 
 
 def _read_failed(folder: Path) -> tuple[int, tuple[Errors, ...]]:
     """How many rows failed, and why; a row that failed again has its last error."""
-    path = folder / "failed.jsonl"
+    path = folder / FAILED
     last: dict[Any, tuple[Any, str]] = {}
-    for _, data in _read_lines(path, {"id", "line", "error"}) if path.exists() else ():
+    for _, data in read_lines(path, {"id", "line", "error"}) if path.exists() else ():
         last[data["line"]] = data["id"], data["error"]
     counts: Counter[str] = Counter()
     first: dict[str, list[tuple[Any, Any, str]]] = defaultdict(list)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from math import sqrt
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from rationales.runs.parts import Place
 from rationales.units import LEVELS, group_texts
 
 Row = dict[str, Any]
@@ -97,15 +97,6 @@ def reach_of(rationale: Row, tokens: list[Row]) -> int | None:
     if (side := tokens[target].get("side")) is not None:
         kept = [index for index in kept if tokens[index].get("side") == side]
     return target - min(kept) if kept else None
-
-
-class Place(NamedTuple):
-    """Where a line is: its number, from 1, and its first byte."""
-
-    path: Path
-    number: int
-    start: int
-    length: int
 
 
 class Tally:
