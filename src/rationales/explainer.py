@@ -30,6 +30,7 @@ from rationales.ranking import Importances
 from rationales.requests import Failure, Interrupted, Job, Progress, Request
 from rationales.result import Explanation, Prediction, Rationale
 from rationales.scoring.protocol import SubsetScorer, fresh
+from rationales.scoring.span import merged, single_tokens
 from rationales.search.base import Asking, Search
 from rationales.search.choose import make_searches
 from rationales.search.criterion import make_criterion
@@ -221,6 +222,8 @@ class Explainer:
                 job = jobs.popleft()
                 if isinstance(job, Job) and job.error is not None:
                     job = Failure(job.error, job.request.id)
+                if isinstance(job, Job) and job.request.options.certify:
+                    job.found = [self._with_stability(job, each) for each in job.found]
                 yield job if isinstance(job, Failure) else self._explanation(job)
 
         try:
@@ -240,6 +243,35 @@ class Explainer:
             begun = [job for job in jobs if isinstance(job, Job) and job.error is None]
             partly = [self._explanation(job) for job in begun if job.found or job.over]
             raise Interrupted(partly) from error
+
+    def _with_stability(self, job: Job, found: Rationale) -> Rationale:
+        """The rationale with whether it is sufficient without gaps, and without the adapter."""
+        if found.proof is None:
+            return found
+        [context] = [each for each in job.contexts if len(each.ids) == found.target]
+        kept = context.keep(found.indices)
+        closed = Context(
+            ids=tuple(context.ids[index] for index in kept),
+            target_id=context.target_id,
+            extra_ids=context.extra_ids,
+            span_ids=context.span_ids,
+            source=sum(index < context.source for index in kept),
+        )
+
+        def is_sufficient(scorer: SubsetScorer, about: Context, kept: tuple[int, ...]) -> bool:
+            queries = [(about, kept), (context, context.keep(context.everything))]
+            score, full = merged(queries, fresh(scorer).score(single_tokens(queries)))
+            return make_criterion(job.request.options.criterion, about, full).met(score)
+
+        base = self.without_adapter().scorer
+        proof = replace(
+            found.proof,
+            deleted_sufficient=is_sufficient(self.scorer, closed, tuple(range(len(kept)))),
+            without_adapter_sufficient=(
+                None if base is self.scorer else is_sufficient(base, context, kept)
+            ),
+        )
+        return replace(found, proof=proof)
 
     def grow(
         self, request: Request, on_progress: Callable[[Progress], None] | None = None

@@ -77,6 +77,9 @@ class Options:
     on long contexts and long rationales."""
     minimal: bool = False
     """Then drop tokens that are not needed, until no single one can be dropped."""
+    certify: bool = False
+    """Then ask the model what else is true of each rationale: its margin, whether it is minimal or
+    even the smallest, what is predicted without it, whether recent words alone would do."""
     beam: Annotated[int | None, Ge(1)] = None
     """Keep this many best subsets of each size (method beam; 3 if left out): never longer than
     greedy."""
@@ -111,8 +114,8 @@ class Options:
     max_size: Annotated[int | None, Ge(1)] = None
     """Stop at rationales of this many tokens (or other units)."""
     max_evaluations: Annotated[int | None, Ge(0)] = None
-    """At most this many subsets for each target in exhaustive search; 100,000 if left out, 0: no
-    limit."""
+    """At most this many subsets for each target in exhaustive search (100,000 if left out) or to
+    certify it (1,000); 0: no limit."""
     absolute: bool = False
     """Order gradient-x-embedding and integrated-gradients by absolute value."""
     keep_candidates: Annotated[int, Ge(0)] = 0
@@ -176,6 +179,7 @@ class OptionKeywords(TypedDict, total=False):
     method: str
     fast: bool
     minimal: bool
+    certify: bool
     beam: int | None
     unit: Unit
     unit_pattern: str | None
@@ -264,6 +268,8 @@ def check_input(options: Options, kind: Input) -> None:
 def _check_together(options: Options) -> None:
     """Raise if two options contradict each other, or if the method does not read one."""
     for name, methods in READ_BY.items():
+        if name == "max_evaluations" and options.certify:
+            continue
         if options.is_given(name) and options.method not in methods:
             raise OptionError(
                 f"{{{name}}} goes with the method {{methods}}, not {{value}}: leave it out, "
@@ -327,6 +333,6 @@ def _contradictions(o: Options) -> Iterator[str]:
         )
     if o.criterion == "none" and o.max_size is None:
         yield "{criterion} none ends at a size: give {max_size}"
-    for name in ("criterion", "instead_of", "minimal", "disjoint"):
+    for name in ("criterion", "instead_of", "minimal", "certify", "disjoint"):
         if o.method == "soft" and o.is_given(name):
             yield f"the method soft weighs size against probability: leave out {{{name}}}"

@@ -9,7 +9,7 @@ from rationales.context import Context, Token
 from rationales.errors import RationalesError
 from rationales.options import Options
 from rationales.prompt import Given
-from rationales.result import Explanation, Rationale, Step
+from rationales.result import Explanation, Proof, Rationale, Step
 from rationales.text import Passage, Tokenizer, token_text
 
 
@@ -78,6 +78,9 @@ class Job:
         def named(step: Step) -> Step:
             return replace(step, prediction_text=token_text(tokenizer, step.prediction_id))
 
+        def proven(proof: Proof) -> Proof:
+            return replace(proof, without=proof.without and named(proof.without))
+
         def with_texts(rationale: Rationale) -> Rationale:
             end = rationale.target + rationale.target_length
             target = "".join(t.text for t in self.passage.tokens[rationale.target : end])
@@ -87,6 +90,7 @@ class Job:
                 alternatives=tuple(map(with_texts, rationale.alternatives)),
                 steps=tuple(map(named, rationale.steps)),
                 full_context=rationale.full_context and named(rationale.full_context),
+                proof=rationale.proof and proven(rationale.proof),
             )
 
         self.found.append(with_texts(found))

@@ -103,6 +103,40 @@ class Prediction:
     """Whether the target is the most likely token."""
 
 
+@dataclass(frozen=True)
+class Proof:
+    """What was found out about a rationale by asking the model; what was not asked is null.
+
+    Sizes are in units beside those that are required.
+    """
+
+    margin: float | None = None
+    """How far the target is ahead of the most likely other token given the rationale, in nats; of
+    several tokens, the least."""
+    lower_bound: Index | None = None
+    """No subset of fewer units is sufficient: all were tried. If it is the rationale's own size, no
+    rationale is smaller."""
+    without: Step | None = None
+    """The prediction from everything but the rationale."""
+    without_sufficient: bool | None = None
+    """Whether everything but the rationale is sufficient too."""
+    critical_units: tuple[Unit, ...] | None = None
+    """The units without each of which the full context is not sufficient."""
+    critical_tried: Literal["all", "rationale"] | None = None
+    """Which units were tried as critical ones: all, or in long contexts those of the rationale."""
+    suffix: Index | None = None
+    """So many of the most recent units are sufficient by themselves, and fewer are not."""
+    more: bool | None = None
+    """Whether there are more disjoint rationales than those that are listed."""
+    deleted_sufficient: bool | None = None
+    """Whether the rationale is sufficient too if what is left out is deleted, without gaps."""
+    without_adapter_sufficient: bool | None = None
+    """Whether it is sufficient too for the model without its adapter."""
+    evaluations: Index = 0
+    """How many subsets were scored for the proof."""
+    __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
+
+
 @dataclass(frozen=True, repr=False)
 class Rationale:
     """The subset of the context found for one target."""
@@ -138,6 +172,8 @@ class Rationale:
     """How many tokens the target has."""
     full_context: Step | None = None
     """The prediction given the full context."""
+    proof: Proof | None = None
+    """What else was asked of the model about the rationale, if it was certified."""
     tokens: tuple[Token, ...] = field(default=(), compare=False)
     __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
 

@@ -29,6 +29,7 @@ from rationales.render.marks import (
     marks_of,
     visible,
 )
+from rationales.render.proof import proof_line, source_line
 from rationales.render.steps import steps_table
 from rationales.result import Explanation, Rationale
 
@@ -54,6 +55,11 @@ def show(explanation: Explanation, *, steps: bool = False, console: Console | No
         matrix = _matrix(explanation, width)
         put(matrix or _table(explanation, width, marks))
         put(_legend(explanation, width, None if matrix else marks))
+    for rationale in explanation:
+        told = (source_line(explanation, rationale), proof_line(rationale))
+        if lines := [line for line in told if line]:
+            target = visible(rationale.target_text or str(rationale.target))
+            put(Text.assemble((target, "bold"), " — ", " — ".join(lines)))
     if steps:
         for rationale in explanation:
             put("")

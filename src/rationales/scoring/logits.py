@@ -202,6 +202,7 @@ def read_scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score
     for row in (second >= best - TIE).nonzero()[:, 0].tolist():
         predictions[row] = (logits[row] >= best[row] - TIE).nonzero()[0, 0]
     predictions = torch.where(ranks == 1, targets, predictions)
+    margins = wanted[:, 0] - torch.where(wanted[:, 0] >= best, second, best)
     predicted = logits.gather(1, predictions[:, None])[:, 0]
     extra = {n: logits[n, list(c.extra_ids)] for n, c in enumerate(contexts) if c.extra_ids}
     # log p = logit − log Σ exp(logit), in place: the logits are the largest tensor there is.
@@ -216,7 +217,7 @@ def read_scores(logits: torch.Tensor, contexts: Sequence[Context]) -> list[Score
         tuple((extra[n] - normalizer[n]).tolist()) if n in extra else ()
         for n in range(len(contexts))
     ]
-    rows = zip(*(column.tolist() for column in columns), more, strict=True)
+    rows = zip(*(column.tolist() for column in columns), more, margins.tolist(), strict=True)
     return [Score(*row) for row in rows]
 
 

@@ -35,7 +35,8 @@ class Score:
 
     These two are all that greedy and exhaustive search need. The others are there where the model
     can tell them: ``rank`` is 1 if the target is the most likely token (for an answer of several
-    tokens: the worst of their ranks), ``extra_logprobs`` are those of ``Context.extra_ids``.
+    tokens: the worst of their ranks), ``extra_logprobs`` are those of ``Context.extra_ids``,
+    ``margin`` is how far the target is ahead of the most likely other token (or behind it).
 
     Of tokens within ``TIE`` of the most likely one, the target is the prediction if it is among
     them, else the one with the lowest id.
@@ -46,6 +47,7 @@ class Score:
     prediction_logprob: float | None = None
     rank: int | None = None
     extra_logprobs: tuple[float, ...] = ()
+    margin: float | None = None
 
 
 class SubsetScorer(Protocol):

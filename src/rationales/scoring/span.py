@@ -79,6 +79,7 @@ def _merge(context: Context, left: Iterator[Score]) -> Score:
     wrong = [p for p, target_id in zip(predictions, answer, strict=True) if p != target_id]
     ranks = [score.rank for score in scores if score.rank is not None]
     logprobs = [s.prediction_logprob for s in scores if s.prediction_logprob is not None]
+    margins = [score.margin for score in scores if score.margin is not None]
     rank = max(ranks) if len(ranks) == len(scores) else None
     if wrong and rank is not None:
         rank = max(2, rank)
@@ -89,4 +90,5 @@ def _merge(context: Context, left: Iterator[Score]) -> Score:
         prediction_id=wrong[0] if wrong else context.target_id,
         prediction_logprob=sum(logprobs) if not wrong and len(logprobs) == len(scores) else None,
         rank=rank,
+        margin=min(margins) if len(margins) == len(scores) else None,
     )

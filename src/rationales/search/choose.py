@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,7 @@ from rationales.ranking import Importances, order
 from rationales.result import Rationale
 from rationales.search.base import Search, make_step
 from rationales.search.beam import beam
+from rationales.search.certify import certify
 from rationales.search.combined import coarse_to_fine, disjoint
 from rationales.search.criterion import Criterion, is_first_choice, make_criterion
 from rationales.search.exhaustive import exhaustive
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 Rank = Callable[[], Sequence[float]]
 """Gives a baseline the importance of each index; called when the search starts, not before."""
+
+_BUDGET = 1000
+"""Subsets that certify a rationale at most, if nothing else is asked for."""
 
 _MOST_TOGETHER = 256
 """Contexts that are attributed together at most."""
@@ -75,7 +80,17 @@ def make_search(
     if options.coarse_to_fine and not context.levels:
         raise RationalesError("coarse-to-fine search needs levels of units: give Context(levels=…)")
     search = level_by_level if options.coarse_to_fine else find
-    rationale = yield from disjoint(context, options.disjoint, search)
+    # Certified, one more is looked for, to know whether there are more.
+    rationale = yield from disjoint(context, options.disjoint + options.certify, search)
+    if options.certify:
+        others = rationale.alternatives
+        more = len(others) >= options.disjoint
+        rationale = replace(rationale, alternatives=others[: options.disjoint - 1])
+        whole = context.grouped(context.levels[-1]) if options.coarse_to_fine else context
+        budget = math.inf if options.max_evaluations == 0 else options.max_evaluations or _BUDGET
+        rationale = yield from certify(whole, rationale, criterion, full, budget)
+        if rationale.proof is not None:
+            rationale = replace(rationale, proof=replace(rationale.proof, more=more))
     if context.units is None and options.finest in (None, "token"):
         # Those of disjoint and coarse-to-fine search are tokens.
         others = tuple(replace(other, units=None) for other in rationale.alternatives)
