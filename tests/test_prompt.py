@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from typing import Any
 
@@ -277,3 +278,60 @@ def test_units_of_the_users_own(tiny_explainer):
             tiny_explainer.explain(text, units=units)
     with pytest.raises(RationalesError, match="no regular expression"):
         tiny_explainer.explain(text, unit_pattern="(")
+
+
+def test_the_command_takes_conversations_and_documents(run, tmp_path, tiny_folder):
+    (tmp_path / "a.txt").write_text("The law is the law.\n")
+    rows = [{"title": "Land", "text": "The land."}, {"id": "c", "text": "The dog."}]
+    (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "template.txt").write_text("{documents} So {question}")
+    files = ["--documents", str(tmp_path / "a.txt"), "--documents", str(tmp_path / "b.jsonl")]
+    more = ["--question", "what?", "--template", str(tmp_path / "template.txt")]
+    code, out, _ = run("explain", *files, *more, "--generate", "1", "--json", "-")
+    assert code == 0
+    found = json.loads(out)
+    assert [(p["kind"], p["name"]) for p in found["parts"]] == [
+        ("document", "a.txt"),
+        ("document", "Land"),
+        ("document", "c"),
+        ("question", "question"),
+    ]
+    code, out, _ = run("explain", *files, *more, "--generate", "1", "--format", "table")
+    assert code == 0
+    (tmp_path / "bad.json").write_text("{}")
+    for arguments, said in (
+        (["--messages", str(tmp_path / "bad.json")], "must hold a list of messages"),
+        (["--messages", str(tmp_path / "a.txt")], "is no JSON"),
+        (["--messages", str(tmp_path / "none.json")], "cannot read"),
+        (["--question", "what?"], "about documents"),
+        (["a text", *files], "give one of a text"),
+    ):
+        code, _, err = run("explain", *arguments)
+        assert code == 2
+        assert said in err
+        assert err.count("\n") == 1
+
+
+def test_lines_of_json_hold_conversations_and_documents(run, chat_tokenizer, tmp_path, tiny_model):
+    tiny_model.save_pretrained(tmp_path / "model")
+    chat_tokenizer.save_pretrained(tmp_path / "model")
+    lines = [
+        {"id": 1, "messages": [{"role": "user", "content": "The law"}]},
+        {"id": 2, "documents": ["The law", "The land"], "question": "So"},
+        {"id": 3, "documents": "The law"},
+        {"id": 4, "text": "The law", "messages": []},
+    ]
+    given = "".join(json.dumps({**line, "generate": 1}) + "\n" for line in lines)
+    model = ["--model", str(tmp_path / "model")]
+    code, out, _ = run("explain", "--jsonl", "-", *model, stdin=given, model=False)
+    assert code == 3
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert [part["kind"] for part in answers[0]["parts"]] == ["message"]
+    assert [part["kind"] for part in answers[1]["parts"]] == ["document", "document", "question"]
+    assert answers[2]["error"] == "documents must be a list"
+    assert "give one of" in answers[3]["error"]
+    (tmp_path / "in.jsonl").write_text(given)
+    arguments = [str(tmp_path / "in.jsonl"), "--out", str(tmp_path / "out"), *model]
+    assert run("run", *arguments)[0] == 3
+    found = [*(tmp_path / "out" / "part-00000.jsonl").read_text().splitlines()]
+    assert [json.loads(line)["parts"] for line in found] == [a["parts"] for a in answers[:2]]

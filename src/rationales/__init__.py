@@ -17,6 +17,7 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "Context": "context",
+    "Part": "context",
     "Token": "context",
     "MissingExtraError": "errors",
     "RationalesError": "errors",
@@ -27,6 +28,8 @@ _HOMES = {
     "METHODS": "methods",
     "Method": "methods",
     "Options": "options",
+    "Conversation": "prompt",
+    "Documents": "prompt",
     "Failure": "requests",
     "Interrupted": "requests",
     "Progress": "requests",
@@ -34,6 +37,7 @@ _HOMES = {
     "Candidate": "result",
     "Explanation": "result",
     "Prediction": "result",
+    "Proof": "result",
     "Rationale": "result",
     "Step": "result",
     "Columns": "runs.rows",
@@ -54,6 +58,7 @@ __all__ = list(_HOMES)
 
 if TYPE_CHECKING:
     from rationales.context import Context as Context
+    from rationales.context import Part as Part
     from rationales.context import Token as Token
     from rationales.errors import MissingExtraError as MissingExtraError
     from rationales.errors import RationalesError as RationalesError
@@ -64,6 +69,8 @@ if TYPE_CHECKING:
     from rationales.methods import METHODS as METHODS
     from rationales.methods import Method as Method
     from rationales.options import Options as Options
+    from rationales.prompt import Conversation as Conversation
+    from rationales.prompt import Documents as Documents
     from rationales.requests import Failure as Failure
     from rationales.requests import Interrupted as Interrupted
     from rationales.requests import Progress as Progress
@@ -71,6 +78,7 @@ if TYPE_CHECKING:
     from rationales.result import Candidate as Candidate
     from rationales.result import Explanation as Explanation
     from rationales.result import Prediction as Prediction
+    from rationales.result import Proof as Proof
     from rationales.result import Rationale as Rationale
     from rationales.result import Step as Step
     from rationales.runs.corpus import Execute as Execute
