@@ -179,23 +179,28 @@ class Explainer:
         options: Options | Callable[[K], Options],
         start: Callable[[K], Rationale] | None = None,
         on_scored: Callable[[int], None] | None = None,
+        first_soon: bool = True,
     ) -> Iterator[tuple[K, Rationale | RationalesError]]:
         """What ``rationalize`` finds, or what is wrong with a context; the others go on."""
         importances = Importances(self.model, getattr(self.scorer, "batch_tokens", None))
         searches = make_searches(contexts, options, importances, start)
         guarded = ((key, context, _guarded(search)) for key, context, search in searches)
-        yield from run(guarded, self.scorer, on_evaluations=on_scored)
+        yield from run(guarded, self.scorer, on_evaluations=on_scored, first_soon=first_soon)
 
     def explain_all(
         self,
         requests: Iterable[Request | Failure],
         on_progress: Callable[[Progress], None] | None = None,
+        *,
+        first_soon: bool = True,
     ) -> Iterator[Explanation | Failure]:
         """The answers to all requests, in order, each as soon as it is finished.
 
         Targets of many texts run side by side. A request that cannot be explained is answered by
         a ``Failure``, and the others go on; a ``Failure`` among the requests is its own answer.
         An interrupt raises ``Interrupted``, which holds what is finished and not yet handed out.
+        Without ``first_soon``, more targets are begun at once: the last answer comes sooner, and
+        the first one later.
         """
         jobs: deque[Job | Failure] = deque()  # those begun and not yet handed out, in order
         counts = Counter[str]()
@@ -231,6 +236,7 @@ class Explainer:
                 contexts(),
                 lambda job: job.request.options,
                 on_scored=lambda count: tell(evaluations=count),
+                first_soon=first_soon,
             ):
                 if isinstance(found, Rationale):
                     job.add(found, self.tokenizer)

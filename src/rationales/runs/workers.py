@@ -104,7 +104,7 @@ def answer(explainer: Explainer, requests: Sequence[Request]) -> Answers:
     What is no error of the user's, and would end the run, is the failure of a single request.
     """
     try:
-        return [_as_text(each) for each in explainer.explain_all(requests)]
+        return [_as_text(each) for each in explainer.explain_all(requests, first_soon=False)]
     except Exception as error:
         if len(requests) == 1:
             message = f"{type(error).__name__}: {first_line(error)}"

@@ -62,11 +62,13 @@ def run(
     scorer: SubsetScorer,
     *,
     on_evaluations: Callable[[int], None] | None = None,
+    first_soon: bool = True,
 ) -> Iterator[tuple[Key, Found]]:
     """The rationale of each search, as it finishes, with the key it was given under.
 
     Searches are started only as a round of questions has room, so any number of them runs in
-    bounded memory. ``on_evaluations`` is told how many subsets were scored each time.
+    bounded memory. ``on_evaluations`` is told how many subsets were scored each time. Without
+    ``first_soon``, rounds are large from the beginning: the whole is sooner done, the first later.
 
     An error while the questions of a search are scored is raised inside that search, and is
     the run's own only if the search does not catch it.
@@ -76,7 +78,7 @@ def run(
     active: list[_Running[Key, Found]] = []  # in the order in which they were started
     finished = 0  # tokens that searches have asked which are finished
     try:
-        while pool := _fill(active, waiting, finished):
+        while pool := _fill(active, waiting, finished if first_soon else _GROWTH * _POOL_TOKENS):
             _look_ahead(pool, getattr(scorer, "pass_tokens", 0))
             answers = _score(scorer, pool)
             if on_evaluations is not None:
