@@ -326,3 +326,22 @@ def test_no_searches_give_no_results() -> None:
     scorer, told = RandomModel(), []
     assert list(run([], scorer, on_evaluations=told.append)) == []
     assert (scorer.batches, told) == ([], [])
+
+
+def test_rounds_are_large_at_once_where_nobody_waits_for_the_first_answer():
+    context = Context(ids=tuple(range(100, 160)), target_id=5, required=(59,))
+
+    def first_round(first_soon: bool) -> int:
+        asked: list[int] = []
+
+        class Counting:
+            def score(self, queries):
+                asked.append(len(queries))
+                return [Score(-1.0, 5) for _ in queries]
+
+        searches = ((n, context, greedy(context)) for n in range(40))
+        assert len([*run(searches, Counting(), first_soon=first_soon)]) == 40
+        return asked[0]
+
+    assert first_round(True) < 10
+    assert first_round(False) == 40
