@@ -80,7 +80,13 @@ def found(folder: Path | Outcome) -> dict[Any, dict[str, Any]]:
 
 
 @pytest.fixture
-def explain(tiny_explainer, tmp_path):
+def sixteen(monkeypatch):
+    """Batches of sixteen rows."""
+    monkeypatch.setattr(corpora, "_BATCH_ROWS", 16)
+
+
+@pytest.fixture
+def explain(tiny_explainer, tmp_path, sixteen):
     """Runs over rows, by this process."""
 
     def _run(rows: list[Any], out: str = "run", **options: Any) -> Outcome:
@@ -310,7 +316,7 @@ def whole(tiny_folder, tmp_path):
 
 
 @pytest.fixture
-def executors(monkeypatch):
+def executors(monkeypatch, sixteen):
     """An executor by its name; Ray's workers find the tests' modules."""
     here = str(Path(__file__).parent)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]))
@@ -525,7 +531,7 @@ def test_all_rationales_as_a_table(run, tmp_path, tiny_folder):
     ]
 
 
-def test_batches_are_by_rows_and_by_length():
+def test_batches_are_by_rows_and_by_length(sixteen, monkeypatch):
     class Rows:
         def __init__(self, lengths):
             from rationales.requests import Request
@@ -535,4 +541,5 @@ def test_batches_are_by_rows_and_by_length():
 
     sizes = [len(batch) for batch in corpora._grouped(Rows([10] * 40).rows)]
     assert sizes == [16, 16, 8]
+    monkeypatch.setattr(corpora, "_BATCH_BYTES", 32_768)
     assert [len(b) for b in corpora._grouped(Rows([20_000] * 3 + [10]).rows)] == [1, 1, 2]

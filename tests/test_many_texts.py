@@ -171,7 +171,7 @@ BAD = {
     "chat must": b'{"text": "x", "chat": 1}',
     "unknown option 'colour'": b'{"text": "x", "colour": 1}',
     "max_size must": b'{"text": "x", "max_size": "a"}',
-    "exclude": b'{"text": "x", "target": "last", "continuation": "y"}',
+    "leave out generate": b'{"text": "x", "generate": 2, "continuation": "y"}',
     "unknown method": b'{"text": "x", "method": "magic"}',
     "empty": b'{"text": " "}',
     "positions": b'{"text": "' + b"word " * 4000 + b'"}',

@@ -41,8 +41,8 @@ STATUS, LOG, INPUT = "status.json", "run.log", "input.jsonl"
 _SPOOLED = ".piped-"
 """How the file begins that holds what a pipe says, until it is known to belong here."""
 
-_BATCH_ROWS = 16
-_BATCH_BYTES = 32_768
+_BATCH_ROWS = 64
+_BATCH_BYTES = 65_536
 """Rows that are answered together: enough to fill forward passes, few enough to be lost at once."""
 
 

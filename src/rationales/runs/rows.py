@@ -167,7 +167,9 @@ class Corpus:
             raise RationalesError("the id must be a string or a whole number")
         text = cells.get(columns.text)
         asked: Given | None = read_prompt(cells, text)
-        if asked is None and not isinstance(text, str):
+        if asked is None and isinstance(text, str):
+            asked = text
+        if asked is None:
             found = "nothing" if text is None else f"a value of type {type(text).__name__}"
             raise RationalesError(f"expected a text in the column {columns.text!r}, found {found}")
         own = {
@@ -180,7 +182,7 @@ class Corpus:
             group = str(group)
         said = [text, id, group, own, *(cells.get(name) for name in PROMPT)]
         check_unicode(json.dumps(said, ensure_ascii=False, default=str))
-        return Request(text if asked is None else asked, self.ask(own), id, group)
+        return Request(asked, self.ask(own), id, group)
 
 
 def read_prompt(cells: Cells, text: Any = None) -> Conversation | Documents | None:
