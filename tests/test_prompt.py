@@ -239,7 +239,7 @@ def test_answers_are_explained_and_targets_are_of_the_answer(tiny_explainer):
 @pytest.mark.parametrize(
     ("keywords", "said"),
     [
-        ({}, "give a text, messages or documents"),
+        ({}, "give a text"),
         ({"text": "a", "documents": ["b"]}, "give one of"),
         ({"question": "why?"}, "about documents"),
         ({"documents": "a text"}, "give a list of documents"),

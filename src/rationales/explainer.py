@@ -139,8 +139,6 @@ class Explainer:
             if isinstance(answer, Failure):
                 raise answer.error
             return answer
-        if text is None:
-            raise RationalesError("give a text, messages or documents")
         texts = text_list(text)
         explanations: list[Explanation] = []
         try:
