@@ -541,5 +541,40 @@ def test_batches_are_by_rows_and_by_length(sixteen, monkeypatch):
 
     sizes = [len(batch) for batch in corpora._grouped(Rows([10] * 40).rows)]
     assert sizes == [16, 16, 8]
-    monkeypatch.setattr(corpora, "_BATCH_BYTES", 32_768)
+    monkeypatch.setattr(corpora, "_BATCH_CHARACTERS", 32_768)
     assert [len(b) for b in corpora._grouped(Rows([20_000] * 3 + [10]).rows)] == [1, 1, 2]
+
+
+def test_a_worker_that_dies_idle_gets_no_two_batches():
+    """Slot 0 dies with nothing to do, then slot 1 with two rows: both rows are answered."""
+    from rationales.requests import Request
+    from rationales.runs.workers import Answered, Batch, Died, Execution, Ready
+
+    happens = [(0, Ready({})), (1, Ready({})), (0, Died("x")), (0, Ready({})), (1, Died("y"))]
+    given: dict[int, list[Any]] = {0: [], 1: []}
+
+    class Pool:
+        size = 2
+
+        def start(self, slot):
+            pass
+
+        def submit(self, slot, batch):
+            given[slot].append(batch)
+
+        def wait(self, seconds):
+            if happens:
+                # Both are ready at once: slot 1 gets the first batch.
+                return [happens.pop(0), happens.pop(0)] if len(happens) == 5 else [happens.pop(0)]
+            return [(0, Answered(["{}"]))]
+
+        def close(self):
+            pass
+
+    faults: list[str] = []
+    execution = Execution(Pool(), 2, lambda identity: None, faults.append)
+    both = Batch((Request("a", id=1), Request("b", id=2)))
+    answered = [each for each in execution.run([both]) if each is not None]
+    assert [[request.id for request in batch.requests] for batch, _ in answered] == [[1], [2]]
+    assert [batch.requests[0].id for batch in given[0]] == [1, 2]
+    assert "without a row" in faults[0]

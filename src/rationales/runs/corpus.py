@@ -42,7 +42,7 @@ _SPOOLED = ".piped-"
 """How the file begins that holds what a pipe says, until it is known to belong here."""
 
 _BATCH_ROWS = 64
-_BATCH_BYTES = 65_536
+_BATCH_CHARACTERS = 65_536
 """Rows that are answered together: enough to fill forward passes, few enough to be lost at once."""
 
 
@@ -335,7 +335,7 @@ def _grouped(rows: Iterable[Row]) -> Iterator[list[Row]]:
     size = 0
     for row in rows:
         length = len(row.request.text) if isinstance(row.request, Request) else 0
-        if batch and (len(batch) >= _BATCH_ROWS or size + length > _BATCH_BYTES):
+        if batch and (len(batch) >= _BATCH_ROWS or size + length > _BATCH_CHARACTERS):
             yield batch
             batch, size = [], 0
         batch.append(row)

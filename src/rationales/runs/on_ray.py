@@ -44,6 +44,7 @@ class Actors:
         dashboard: bool = False,
     ) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody
+        # Without GPUs, devices stay as the user has set them; Ray would print that this changes.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         try:
             import ray

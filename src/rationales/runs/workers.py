@@ -1,6 +1,6 @@
 """What answers batches of rows: this process, processes beside it, or actors of a Ray cluster.
 
-    execute ─► Pool.submit(slot, batch) … Pool.wait() ─► Ready · Answered · Died
+    Execution ─► Pool.submit(slot, batch) … Pool.wait() ─► Ready · Answered · Died
 
 A pool has slots, each of which holds one model and answers one batch at a time. All that is decided
 about a batch whose worker died is decided here, once for all pools. The same batch has the same
@@ -174,7 +174,9 @@ class Execution:
             deaths = self._starting.get(slot, 0) + 1
             if deaths >= 3:
                 raise RationalesError(f"workers die while they load the model: {why}")
-            self.on_fault(f"worker {slot + 1} died while it loaded the model ({why}): again")
+            if slot in self._idle:  # it had nothing to do: until it is ready again, it is not idle
+                self._idle.remove(slot)
+            self.on_fault(f"worker {slot + 1} died ({why}) without a row, and is started again")
             self._start(slot, deaths)
             return
         deaths, rows = batch.deaths + 1, len(batch.requests)
