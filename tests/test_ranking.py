@@ -19,7 +19,7 @@ from rationales.errors import RationalesError
 from rationales.methods import BASELINES, CONTROLS, METHODS
 from rationales.ranking import attribute
 from rationales.ranking import order as unit_order
-from rationales.ranking.attention import eager_attention
+from rationales.scoring.hooks import eager_attention
 
 from tiny_models import STRETCHED, build
 

@@ -181,9 +181,11 @@ class Explainer:
     ) -> Iterator[tuple[K, Rationale | RationalesError]]:
         """What ``rationalize`` finds, or what is wrong with a context; the others go on."""
         importances = Importances(self.model, getattr(self.scorer, "batch_tokens", None))
-        searches = make_searches(contexts, options, importances, start)
+        scorer = fresh(self.scorer)
+        attention = getattr(scorer, "attention", None)
+        searches = make_searches(contexts, options, importances, start, attention)
         guarded = ((key, context, _guarded(search)) for key, context, search in searches)
-        yield from run(guarded, self.scorer, on_evaluations=on_scored, first_soon=first_soon)
+        yield from run(guarded, scorer, on_evaluations=on_scored, first_soon=first_soon)
 
     def explain_all(
         self,

@@ -15,8 +15,7 @@ pinned, and the two sides are merged into one order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ import torch
 from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.ranking.inside import frozen, inputs, is_encoder_decoder, places
-from rationales.scoring.hooks import logits_of
+from rationales.scoring.hooks import eager_attention, logits_of
 
 
 @torch.no_grad()
@@ -66,20 +65,3 @@ def _rows(model: Any, method: str, weights: Sequence[torch.Tensor], at: list[int
         mixed = (layer + identity) / 2
         rows = rows @ (mixed / mixed.sum(dim=-1, keepdim=True))
     return rows
-
-
-@contextmanager
-def eager_attention(model: Any) -> Iterator[None]:
-    """The model with the attention that returns its weights; the former one is put back."""
-    # One entry per sub-config: the parts of a composite model can differ.
-    configs = {"": model.config}
-    configs |= {name: getattr(model.config, name) for name in model.config.sub_configs}
-    before = {n: getattr(each, "_attn_implementation", None) for n, each in configs.items()}
-    if not hasattr(model, "set_attn_implementation") or before[""] == "eager":
-        yield
-        return
-    try:
-        model.set_attn_implementation("eager")
-        yield
-    finally:
-        model.set_attn_implementation(before)

@@ -40,6 +40,9 @@ class AdaptedScorer:
     def fresh(self) -> AdaptedScorer:
         return AdaptedScorer(self.base.fresh(), self.adapted.fresh())
 
+    def attention(self, context: Context) -> list[float] | None:
+        return self.base.attention(context)
+
     def score(self, queries: Sequence[Query]) -> list[Score]:
         """One score for each query, in order."""
         full = [len(kept) == len(context.ids) for context, kept in queries]

@@ -15,6 +15,7 @@ import torch
 from rationales.context import Context
 from rationales.scoring import positions
 from rationales.scoring.guard import at_rest
+from rationales.scoring.hooks import eager_attention
 from rationales.scoring.logits import DEFAULT_BATCH_TOKENS, ModelScorer, read_scores, refused
 from rationales.scoring.prefixes import Paths, PrefixStore
 from rationales.scoring.protocol import Evaluation, Query, Score
@@ -114,6 +115,30 @@ class CausalScorer(ModelScorer):
                     break
                 scores.update(zip(places, answers, strict=True))
         return scores
+
+    @torch.no_grad()
+    def attention(self, context: Context) -> list[float] | None:
+        """The attention that the prediction of the target pays to each token of the full context.
+
+        That of the head that pays most, on average over the layers; of a target of several tokens,
+        on average over these too. None if the model does not tell, or if the context was not scored
+        in this run: its states are not computed again. It may propose what to try first, and proves
+        nothing.
+        """
+        if self._prefixes is None or self._shape((context, ()))[2] is not None:
+            return None
+        before, last = context.ids[:-1], context.ids[-1]
+        slots = Paths(self._prefixes, [(context, (*range(len(before)), len(before)))]).stored(0)
+        if len(slots) < len(before):
+            return None
+        ids = torch.tensor([[last, context.target_id, *context.span_ids][:-1]])
+        with at_rest(self.model), eager_attention(self.model):
+            weights = self._next_token.attention(ids, len(before), self._prefixes.read([slots]))
+        if weights is None:
+            return None
+        paid = weights.amax(dim=1).mean(dim=(0, 1))  # from (layers, heads, new tokens, all tokens)
+        paid[0] = 0  # the first token attracts attention whatever it says
+        return paid[: len(context.ids)].tolist()
 
     def _shape(self, query: Query) -> Shape:
         context, kept = query

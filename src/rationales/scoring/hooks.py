@@ -1,4 +1,4 @@
-"""Hooks on a model's modules: tokens at other positions, logits of some tokens only.
+"""What a forward pass changes in a model: positions, which logits, which kind of attention.
 
 A hook belongs to the model, which threads may share: each acts only in the thread that has set it.
 """
@@ -77,3 +77,20 @@ def _rows_at(module: Any, places: Any) -> torch.Tensor:
         return module.weights[places + module.padding_idx + 1]  # type: ignore[no-any-return]
     # The first rows of BART's table are unused.
     return module.weight[places + getattr(module, "offset", 0)]  # type: ignore[no-any-return]
+
+
+@contextmanager
+def eager_attention(model: Any) -> Iterator[None]:
+    """The model with the attention that returns its weights; the former one is put back."""
+    # One entry per sub-config: the parts of a composite model can differ.
+    configs = {"": model.config}
+    configs |= {name: getattr(model.config, name) for name in model.config.sub_configs}
+    before = {n: getattr(each, "_attn_implementation", None) for n, each in configs.items()}
+    if not hasattr(model, "set_attn_implementation") or before[""] == "eager":
+        yield
+        return
+    try:
+        model.set_attn_implementation("eager")
+        yield
+    finally:
+        model.set_attn_implementation(before)

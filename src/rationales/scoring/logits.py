@@ -86,6 +86,8 @@ class ModelScorer(ABC):
 
     def fresh(self) -> Self:
         """This scorer for one run, with a store of its own; see ``protocol.fresh``."""
+        if self._in_run:
+            return self
         scorer = copy.copy(self)
         scorer._in_run = True
         scorer._new_store()

@@ -154,6 +154,28 @@ class NextToken:
             ).logits
         return (logits if chosen else choose(logits))[0].float()
 
+    @torch.no_grad()
+    def attention(
+        self, ids: torch.Tensor, position: int, cache: DynamicCache
+    ) -> torch.Tensor | None:
+        """The attention weights of tokens from this position on, (layers, heads, new, all).
+
+        They come after all that is in the cache. None if the model does not tell its weights.
+        """
+        device = input_device(self._model)
+        places = torch.arange(position, position + ids.shape[1], device=device)
+        with logits_of(self._model, lambda states: states[:, -1:]):
+            layers = self._model(
+                input_ids=ids.to(device),
+                position_ids=places[None],
+                attention_mask=torch.ones(1, position + ids.shape[1], device=device),
+                past_key_values=cache,
+                output_attentions=True,
+            ).attentions
+        if not layers or any(layer is None for layer in layers):
+            return None
+        return torch.stack([layer[0].float().cpu() for layer in layers])
+
 
 def alibi_builders(model: PreTrainedModel) -> list[tuple[Any, Callable[..., torch.Tensor]]]:
     """The objects whose ``build_alibi_tensor`` this model calls, with the original function.

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -237,6 +238,11 @@ class Paths:
             path.append(node)
             before = node
         return tuple(path)
+
+    def stored(self, which: int) -> list[int]:
+        """The slots of the tokens of a subset that are stored, from its first one on."""
+        path = self._paths[which][:-1]
+        return [self._states[node].slot for node in takewhile(self._states.__contains__, path)]
 
     @property
     def worthwhile(self) -> bool:

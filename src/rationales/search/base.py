@@ -39,6 +39,28 @@ class Asked(list[Subset]):
         self.ahead = ahead
 
 
+def remembering(search: Asking[Found]) -> Asking[Found]:
+    """The search, asked nothing twice: levels, pruning and proofs ask about the same subsets."""
+    known: dict[frozenset[int], Score] = {}
+    wanted = next(search)
+    while True:
+        new = {frozenset(s): s for s in wanted if frozenset(s) not in known}
+        found: dict[frozenset[int], Score] = {}
+        if new:
+            asked = Asked(new.values(), getattr(wanted, "ahead", iter(())))
+            scores = yield asked
+            found = {frozenset(s): score for s, score in zip(asked, scores, strict=True)}
+            wanted += asked[len(new) :]
+        answers = [found[key] if (key := frozenset(s)) in found else known[key] for s in wanted]
+        if len(known) < _REMEMBERED:
+            known |= found
+        try:
+            wanted = search.send(answers)
+        except StopIteration as end:
+            result: Found = end.value
+            return result
+
+
 class Trail:
     """The steps of one search so far, what it has asked, and how many evaluations that took."""
 

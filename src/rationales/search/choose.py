@@ -13,7 +13,7 @@ from rationales.errors import RationalesError
 from rationales.methods import BASELINES
 from rationales.ranking import Importances, order
 from rationales.result import Rationale
-from rationales.search.base import Search, make_step
+from rationales.search.base import Search, make_step, remembering
 from rationales.search.beam import beam
 from rationales.search.certify import certify
 from rationales.search.combined import coarse_to_fine, disjoint
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 Rank = Callable[[], Sequence[float]]
 """Gives a baseline the importance of each index; called when the search starts, not before."""
+Attention = Callable[[Context], Sequence[float] | None]
+"""The attention that a prediction pays to each index of the full context, where that is known."""
 
 _BUDGET = 1000
 """Subsets that certify a rationale at most, if nothing else is asked for."""
@@ -44,6 +46,7 @@ def make_searches(
     options: Options | Callable[[K], Options],
     importances: Importances,
     start: Callable[[K], Rationale] | None = None,
+    attention: Attention | None = None,
 ) -> Iterator[tuple[K, Context, Search]]:
     """The search of each context with its key; options and ``start`` may go by the key."""
     given = options if callable(options) else lambda key: options
@@ -52,24 +55,32 @@ def make_searches(
         for key, context, own in together:
             seed, steps = own.value("seed"), own.ig_steps
             rank = partial(importances.of, context, own.method, seed, steps, texts)
-            yield key, context, make_search(context, own, rank, start and start(key))
+            search = make_search(context, own, rank, start and start(key), attention)
+            yield key, context, remembering(search)
 
 
 def make_search(
-    context: Context, options: Options, rank: Rank, start: Rationale | None = None
+    context: Context,
+    options: Options,
+    rank: Rank,
+    start: Rationale | None = None,
+    attention: Attention | None = None,
 ) -> Search:
     """The search that the options ask for, after a prediction from the full context.
 
     That one evaluation is not counted: it is not the search's own. ``start`` is a rationale found
-    before, which ``minimal`` prunes: nothing is searched again.
+    before, which ``minimal`` prunes: nothing is searched again. ``attention`` proposes to a fast
+    search for units what it tries first.
     """
     [full] = yield [context.everything]
     criterion = make_criterion(options.criterion, context, full)
+    looked = options.fast and attention is not None and (context.levels or context.units)
+    paid = attention(context) if looked and attention is not None else None
 
     def find(context: Context, options: Options = options) -> Search:
         rationale = start
         if rationale is None:
-            rationale = yield from _search(context, criterion, options, rank)
+            rationale = yield from _search(context, criterion, options, rank, paid)
         return (yield from prune(context, rationale, criterion)) if options.minimal else rationale
 
     def level_by_level(context: Context) -> Search:
@@ -101,14 +112,21 @@ def make_search(
     return replace(rationale, predicted=predicted, full_context=make_step(full))
 
 
-def _search(context: Context, criterion: Criterion, options: Options, rank: Rank) -> Search:
+def _search(
+    context: Context,
+    criterion: Criterion,
+    options: Options,
+    rank: Rank,
+    paid: Sequence[float] | None = None,
+) -> Search:
     """The search of ``options.method``, on its own."""
-    size = options.max_size
+    size, kept = options.max_size, options.keep_candidates
     match options.method:
+        case "greedy" if options.fast:
+            proposed = () if paid is None else order(context, paid)
+            return fast(context, criterion, max_size=size, keep_candidates=kept, proposed=proposed)
         case "greedy":
-            search = fast if options.fast else greedy
-            kept = options.keep_candidates
-            return search(context, criterion, max_size=size, keep_candidates=kept)
+            return greedy(context, criterion, max_size=size, keep_candidates=kept)
         case "exhaustive":
             budget = options.value("max_evaluations") or None  # 0: there is none
             return exhaustive(context, criterion, max_size=size, max_evaluations=budget)

@@ -21,7 +21,10 @@ def coarse_to_fine(context: Context, find: Find, find_last: Find) -> Search:
     evaluations, within = 0, (*context.required, *context.candidates)
     searches = [find] * (len(context.levels) - 1) + [find_last]
     for search, units in zip(searches, context.levels, strict=True):
-        rationale = yield from search(context.grouped(units, within))
+        level = context.grouped(units, within)
+        if len(level.choices) < 2 and units is not context.levels[-1]:
+            continue  # nothing to choose from
+        rationale = yield from search(level)
         evaluations += rationale.evaluations
         if not rationale.sufficient:
             break  # finer levels see less, not more

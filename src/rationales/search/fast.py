@@ -8,6 +8,10 @@ The first step scores S ∪ k for all k. Later steps score S ∪ k for
   help little on its own and much together;
 - those that were not tried for longest, so that each has its turn every now and then.
 
+Where units are long (sentences among thousands of tokens), the first step costs more than all the
+others. There the model's own attention proposes what is tried before it: the units it attends to
+most, alone and together. If one of these is sufficient, nothing else is tried.
+
 The more units S has, the harder the target is, and the longer the shortlist. The second step also
 leaps: it tries several of the best units at once. In the end, all that is not needed is dropped.
 
@@ -45,9 +49,14 @@ class Shortlist:
     growth: float = 0.5
     """How many more ``by_gain`` for each unit that was added; of the ``oldest`` half as many."""
     leaps: tuple[int, ...] = (2, 3, 4, 6)
-    """How many of the first step's best units are added at once, besides the very best."""
+    """How many of the best units are tried at once: in the second step of the first step's, besides
+    the very best; of those proposed."""
     patience: int = 24
     """A subset of this many units grows no further: the search starts from everything."""
+    alone: int = 3
+    """How many of the proposed units are tried alone; then together, as many as ``leaps`` says."""
+    long: int = 256
+    """Units are proposed where trying each alone would take more tokens than this."""
 
 
 def fast(
@@ -57,19 +66,29 @@ def fast(
     max_size: int | None = None,
     keep_candidates: int = 0,
     shortlist: Shortlist | None = None,
+    proposed: Units = (),
 ) -> Search:
     """A minimal rationale, found by a greedy search of far fewer evaluations.
 
     Unlike greedy search, a step that tries a sufficient subset takes it, even if another one raises
-    the target's probability more.
+    the target's probability more. ``proposed`` are all units, the most promising first.
     """
     shortlist = shortlist or Shortlist()
     trail = Trail(context, criterion, max_size)
     met, value = trail.criterion.met, trail.criterion.value
     known = _Known(context, shortlist)
-    [score] = yield from trail.ask([()], [trail.larger(())])
-    trail.add((), score)
-    added: Units = ()
+    alone, together = _proposals(trail, shortlist, proposed)
+    tried: list[Units] = [(), *alone]
+    scores = yield from trail.ask(tried, [] if alone else [trail.larger(())])
+    first = _smallest_sufficient(trail, tried, scores)
+    if first is None and together:
+        tried += together
+        scores += yield from trail.ask(together)
+        first = _smallest_sufficient(trail, tried, scores)
+    trail.add((), scores[0])
+    added, score = tried[first or 0], scores[first or 0]
+    if added:
+        trail.add(added, score)
     while not met(score) and len(added) < trail.limit:
         if len(added) >= shortlist.patience:
             added = yield from _narrow(trail, known.order(added, trail.limit), len(added))
@@ -93,6 +112,19 @@ def fast(
         yield from trail.follow(added)
     found = trail.at_limit()
     return minimal(found, added) if found.sufficient else found
+
+
+def _proposals(
+    trail: Trail, shortlist: Shortlist, proposed: Units
+) -> tuple[list[Units], list[Units]]:
+    """What is tried before each unit is: the first of those proposed, alone and together."""
+    context = trail.context
+    always = len(context.required) + len(context.pinned)
+    if sum(len(unit) + always for unit in context.choices) <= shortlist.long:
+        return [], []
+    most = min(trail.limit, len(proposed))
+    alone = [(unit,) for unit in proposed[: min(most, shortlist.alone)]]
+    return alone, [proposed[:size] for size in shortlist.leaps if size <= most]
 
 
 def _smallest_sufficient(
