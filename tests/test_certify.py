@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rationales import Options, Score, rationalize
-from rationales.context import Context
+from rationales.context import Context, Token
 from rationales.errors import RationalesError
 from rationales.render.proof import proof_line
-from rationales.result import Explanation, Proof, Rationale
+from rationales.result import Explanation, Proof, Rationale, Step
 from rationales.scoring.table import TableScorer
 from rationales.search.choose import make_search
 
@@ -48,24 +48,38 @@ def test_what_is_said_is_true(problem: Problem, fast: bool, budget: int) -> None
     assert proof is not None
     own = [unit for unit in context.choices if {*unit} <= {*found.indices}]
     required = context.required
-    assert proof.lower_bound is not None
-    assert proof.lower_bound <= min(sizes_of(problem)) <= len(own)
-    if not budget:
-        assert proof.lower_bound == min(sizes_of(problem))
-    if found.optimal:
-        assert len(own) == min(sizes_of(problem))
+    smallest = min(sizes_of(problem))
+    assert smallest <= len(own)
+    if budget:
+        assert proof.evaluations <= budget
+    else:  # everything was asked
+        assert None not in (proof.lower_bound, found.minimal, proof.without, proof.more)
+        assert proof.lower_bound == smallest
+        assert found.optimal is (len(own) == smallest)
+    assert (proof.lower_bound or 0) <= smallest
+    if found.optimal is not None:
+        assert found.optimal is (len(own) == smallest)
     smaller = [tuple(i for i in found.indices if i not in unit) for unit in own]
-    assert found.minimal is not any(map(problem.yields_target, smaller))
+    if found.minimal is not None:
+        assert found.minimal is not any(map(problem.yields_target, smaller))
     rest = tuple(i for i in context.everything if i not in found.indices or i in required)
-    assert proof.without_sufficient is problem.yields_target(rest)
-    assert proof.without is not None
-    assert proof.without.target_logprob == problem.score(rest).target_logprob
-    if problem.yields_target(context.everything):
+    if proof.without is None:
+        assert proof.without_sufficient is None
+        assert found.without_drop is None
+    else:
+        assert proof.without_sufficient is problem.yields_target(rest)
+        assert proof.without.target_logprob == problem.score(rest).target_logprob
+        assert found.full_context is not None
+        drop = found.full_context.target_logprob - proof.without.target_logprob
+        assert found.without_drop == pytest.approx(drop)
+    if proof.critical_units is not None:
         assert proof.critical_units == tuple(
             unit
             for unit in context.choices
             if not problem.yields_target(tuple(i for i in context.everything if i not in unit))
         )
+    elif not budget:
+        assert not problem.yields_target(context.everything)
     suffixes = [
         (*required, *(i for unit in context.choices[len(context.choices) - n :] for i in unit))
         for n in range(len(context.choices) + 1)
@@ -109,6 +123,27 @@ def test_the_budget_bounds_the_proof() -> None:
     assert whole.proof.without_sufficient is False
 
 
+def test_a_budget_that_allows_nothing_leaves_everything_absent() -> None:
+    context = Context(ids=(100, 101, 102), target_id=TARGET, required=(2,))
+    scorer = TableScorer(lambda kept: Score(-1.0, TARGET if 0 in kept else 9))
+    found = rationalize(context, scorer, certify=True, max_evaluations=1)
+    assert found.sufficient
+    assert found.minimal is None
+    assert found.proof == Proof()
+
+
+def test_a_search_for_one_more_ends_with_the_budget() -> None:
+    context = Context(ids=tuple(range(100, 160)), target_id=TARGET, required=(59,))
+    scorer = TableScorer(lambda kept: Score(-1.0, TARGET if kept & {3, 7} else 9))
+    short = rationalize(context, scorer, certify=True, max_evaluations=130)
+    assert short.proof is not None
+    assert short.proof.more is None
+    assert short.proof.evaluations <= 130
+    long = rationalize(context, scorer, certify=True, max_evaluations=500)
+    assert long.proof is not None
+    assert long.proof.more is True
+
+
 def test_a_rationale_of_a_real_model_is_proven_and_told(tiny_explainer: Any) -> None:
     text = "The quick brown fox jumps over the lazy"
     found = tiny_explainer.explain(text, generate=2, certify=True)
@@ -119,13 +154,97 @@ def test_a_rationale_of_a_real_model_is_proven_and_told(tiny_explainer: Any) -> 
         assert proof.margin >= -1e-4
         assert proof.deleted_sufficient is not None
         assert proof.without_adapter_sufficient is None  # there is no adapter
+        assert proof.stable is proof.deleted_sufficient
         assert "nats ahead" in (proof_line(rationale) or "")
     assert Explanation.from_json(found.to_json()) == found
     kept = "".join(found.tokens[i].text for i in sorted(found[0].indices))
     closed = tiny_explainer.explain(kept, continuation=found[0].target_text)
     if len(closed.tokens) == len(found[0].indices) + 1:  # joined, they are the same tokens
         assert found[0].proof.deleted_sufficient is closed[0].predicted
-    assert tiny_explainer.explain(text, generate=1)[0].proof is None
+    plain = tiny_explainer.explain(text, generate=1)
+    assert plain[0].proof is None
+    assert plain.cost is None
+
+
+def test_what_it_took_is_told_for_all_targets_together(tiny_explainer: Any) -> None:
+    before = tiny_explainer.scorer.tokens
+    found = tiny_explainer.explain("The quick brown fox", continuation=" jumps over", certify=True)
+    assert found.cost is not None
+    assert found.cost.model_tokens == tiny_explainer.scorer.tokens - before
+    assert found.cost.seconds == found.seconds
+    proofs = [r.proof for r in found if r.proof is not None]
+    asked = [r.evaluations for r in found] + [proof.evaluations for proof in proofs]
+    assert found.cost.subsets == sum(asked)
+    assert Explanation.from_json(found.to_json()).cost == found.cost
+
+
+def test_proofs_are_columns_of_a_data_frame(tiny_explainer: Any) -> None:
+    text = "The quick brown fox jumps over the lazy"
+    plain = tiny_explainer.explain(text, generate=2).to_dataframe()
+    found = tiny_explainer.explain(text, generate=2, certify=True, disjoint=2)
+    frame = found.to_dataframe()
+    assert [*frame.columns[: len(plain.columns)]] == [*plain.columns]
+    assert {"margin", "without_drop", "stable", "alternatives", "proof_evaluations"} <= {*frame}
+    for (_, row), rationale in zip(frame.iterrows(), found, strict=True):
+        assert row["margin"] == rationale.proof.margin
+        assert row["without_drop"] == rationale.without_drop
+        assert row["stable"] == rationale.proof.stable
+        assert row["alternatives"] == [each.text for each in rationale.alternatives]
+
+
+def prove(step: int | None = 2, **facts: Any) -> Rationale:
+    own = {name: facts.pop(name) for name in ("minimal", "optimal") if name in facts}
+    tokens = tuple(Token(i, i, text) for i, text in enumerate(["One", " two", " three"]))
+    said = Step(index=None, target_logprob=-0.5, prediction_id=TARGET, prediction_text=" x")
+    first = Step(index=step, target_logprob=-1.0, prediction_id=TARGET)
+    return Rationale(
+        target=3, target_id=TARGET, indices=(2, 0), sufficient=True, evaluations=3,
+        steps=(first,), full_context=said, proof=Proof(evaluations=7, **facts), **own,
+        tokens=tokens,
+    )  # fmt: skip
+
+
+WITHOUT = Step(index=None, target_logprob=-2.0, prediction_id=9, prediction_text=" y")
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({}, "proof: 7 subsets scored"),
+        ({"margin": 1.25}, "1.25 nats ahead of the runner-up"),
+        ({"minimal": True}, "minimal: no single word can be left out"),
+        ({"minimal": False}, "not minimal: a single word can be left out"),
+        ({"optimal": True, "minimal": True}, "smallest: no set of fewer words is sufficient"),
+        ({"lower_bound": 1}, "no set of fewer than 2 words is sufficient"),
+        (
+            {"without": WITHOUT, "without_sufficient": False},
+            "everything else predicts ' y' (target 1.50 nats less likely)",
+        ),
+        (
+            {"without": WITHOUT, "without_sufficient": True},
+            "everything else is sufficient too (target 1.50 nats less likely)",
+        ),
+        ({"critical_units": ()}, "the full context needs no single word"),
+        ({"critical_units": ((0,), (1, 2))}, "the full context needs 'One' and 'two three'"),
+        ({"suffix": 0}, "the last word alone is sufficient"),
+        ({"suffix": 2}, "the last 3 words alone are sufficient"),
+        ({"suffix": 0, "step": None}, "the pinned tokens alone are sufficient"),
+        ({"more": True}, "one more disjoint rationale was found"),
+        ({"more": False}, "no more disjoint rationale was found"),
+        (
+            {"stable": True, "deleted_sufficient": True, "without_adapter_sufficient": True},
+            "stable: sufficient too if the rest is deleted and without the adapter",
+        ),
+        (
+            {"stable": False, "deleted_sufficient": False, "without_adapter_sufficient": True},
+            "not stable: not sufficient if the rest is deleted",
+        ),
+    ],
+)
+def test_proofs_in_words(facts: dict[str, Any], said: str) -> None:
+    line = proof_line(prove(**facts), "word")
+    assert line is not None
+    assert line.split(" · ") in ([said], [said, "proof: 7 subsets scored"])
 
 
 def test_a_budget_needs_something_that_reads_it() -> None:

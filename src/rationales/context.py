@@ -82,6 +82,8 @@ class Context:
     """How many of the indices, the first ones, are source tokens; none for a language model."""
     excluded: Subset = ()
     """Indices that no search may add, although they are part of the full context."""
+    deletes: bool = False
+    """Whether what is left out of a subset is deleted: the kept tokens move together."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.source <= len(self.ids):

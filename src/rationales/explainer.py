@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from rationales.arguments import check_context, check_scorer, checked_options, text_list
 from rationales.context import Context, Token
 from rationales.errors import RationalesError
-from rationales.options import OptionKeywords, Options, check_input
+from rationales.options import OptionKeywords, Options, ShownAs, check_input
 from rationales.prompt import prompt_of
 from rationales.ranking import Importances
 from rationales.reading import Reader
 from rationales.requests import Failure, Interrupted, Job, Progress, Request
-from rationales.result import Explanation, Prediction, Rationale
+from rationales.result import Cost, Explanation, Prediction, Rationale
 from rationales.scoring.protocol import SubsetScorer, fresh
 from rationales.search.base import Asking, Search
 from rationales.search.choose import make_searches
@@ -153,6 +153,8 @@ class Explainer(Reader):
         first_soon: bool = True,
     ) -> Iterator[tuple[K, Rationale | RationalesError]]:
         """What ``rationalize`` finds, or what is wrong with a context; the others go on."""
+        own = options if callable(options) else lambda key: options
+        contexts = ((key, self._shown(context, own(key))) for key, context in contexts)
         importances = Importances(self.model, getattr(self.scorer, "batch_tokens", None))
         searches = make_searches(contexts, options, importances, start)
         guarded = ((key, context, _guarded(search)) for key, context, search in searches)
@@ -259,6 +261,7 @@ class Explainer(Reader):
         *,
         criterion: str = "argmax",
         instead_of: str | None = None,
+        evaluation: ShownAs | None = None,
     ) -> Prediction:
         """What the model predicts in the place of a token from some of the tokens before it.
 
@@ -266,10 +269,13 @@ class Explainer(Reader):
         token, ``keep`` are those of the others. Pinned tokens and the one before the target are
         kept in any case.
         """
-        options = Options(target=target, criterion=criterion, instead_of=instead_of)
+        options = Options(
+            target=target, criterion=criterion, instead_of=instead_of, evaluation=evaluation
+        )
         passage, [target] = self._passage(text, options)
         extra_ids = self._alternative(passage, [target], options)
         context = replace(passage.context(target), extra_ids=extra_ids)
+        context = self._shown(context, options)
         kept = {*keep}
         if not kept <= {*range(target)}:
             raise RationalesError(f"what is kept must come before token {target}, the target")
@@ -289,14 +295,16 @@ class Explainer(Reader):
     def _explanation(self, job: Job) -> Explanation:
         """What was found for a request, complete or not."""
         evaluation = getattr(self.scorer, "evaluation", lambda context: "black-box")
+        ways = {"deleted" if each.deletes else evaluation(each) for each in job.contexts}
+        seconds = time.perf_counter() - job.started
         return Explanation(
             model=self.name,
             method=job.request.options.method,
-            evaluation="+".join(sorted({*map(evaluation, job.contexts)}, reverse=True)) or "none",
+            evaluation="+".join(sorted(ways, reverse=True)) or "none",
             tokens=job.passage.tokens,
             parts=job.passage.parts,
             rationales=tuple(sorted(job.found, key=lambda found: found.target)),
-            seconds=time.perf_counter() - job.started,
+            seconds=seconds,
             unexplainable=job.unexplainable,
             complete=len(job.found) == len(job.contexts),
             id=job.request.id,
@@ -304,6 +312,16 @@ class Explainer(Reader):
             adapter=self.adapter,
             options=job.request.options.shaping()
             | ({} if job.request.within is None else {"within": list(job.request.within)}),
+            cost=self._cost(job, seconds) if job.request.options.certify else None,
+        )
+
+    def _cost(self, job: Job, seconds: float) -> Cost:
+        """What a request has taken so far."""
+        tokens = getattr(self.scorer, "tokens", 0) - (job.tokens_before or 0)
+        return Cost(
+            subsets=sum(r.evaluations + (r.proof.evaluations if r.proof else 0) for r in job.found),
+            model_tokens=None if job.tokens_before is None else tokens,
+            seconds=round(seconds, 3),
         )
 
     def without_adapter(self) -> Explainer:

@@ -24,6 +24,7 @@ from rationales.search.criterion import parse
 from rationales.units import LEVELS, Unit
 
 Specials = Literal["pinned", "candidate"]
+ShownAs = Literal["deleted"]
 Target = str | int | Sequence[int]
 
 DEFAULTS: Mapping[str, Any] = {
@@ -75,6 +76,9 @@ class Options:
     fast: bool = False
     """Greedy search that scores a shortlist in most steps, and ends minimal: several times faster
     on long contexts and long rationales."""
+    evaluation: ShownAs | None = None
+    """How the model is shown a subset. If left out, the kept tokens stay at their positions, with
+    gaps; deleted: what is left out is deleted, and the kept tokens move together."""
     minimal: bool = False
     """Then drop tokens that are not needed, until no single one can be dropped."""
     certify: bool = False
@@ -149,7 +153,7 @@ class Options:
     def shaping(self) -> dict[str, Any]:
         """The options that decide what a rationale is, where they are not the default ones."""
         names = ["fast", "minimal", "unit", "unit_pattern", "units", "coarse_to_fine", "finest"]
-        names += ["language", "criterion"]
+        names += ["language", "criterion", "evaluation"]
         names += ["instead_of", "disjoint", "span", "max_size"]
         always = {"beam": ["beam"], "soft": ["penalty"]}.get(self.method, [])
         given = {name: getattr(self, name) for name in names if self.is_given(name)}
@@ -178,6 +182,7 @@ class OptionKeywords(TypedDict, total=False):
     specials: Specials
     method: str
     fast: bool
+    evaluation: ShownAs | None
     minimal: bool
     certify: bool
     beam: int | None

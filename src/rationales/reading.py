@@ -16,7 +16,7 @@ from rationales.errors import OptionError, RationalesError, given
 from rationales.options import Input, Options, check_input
 from rationales.prompt import Given
 from rationales.requests import Job, Request
-from rationales.scoring.protocol import SubsetScorer, fresh
+from rationales.scoring.protocol import SubsetScorer, can_delete, fresh
 from rationales.targets import find_targets
 from rationales.text import (
     Passage,
@@ -66,6 +66,7 @@ class Reader:
         check_input(options, self.kind)
         passage, targets = self._passage(request.text, options)
         job = Job(request, passage, tuple(t for t in targets if t == 0))
+        job.tokens_before = getattr(self.scorer, "tokens", None)
         targets = [t for t in targets if t > 0]
         extra_ids = self._alternative(passage, targets, options)
         span_ids: tuple[int, ...] = ()
@@ -90,7 +91,7 @@ class Reader:
                 context = replace(context, excluded=tuple(sorted(excluded)))
             if any(map(options.is_given, ("unit", "unit_pattern", "units"))):
                 context = context.grouped(units)
-            job.contexts.append(context)
+            job.contexts.append(self._shown(context, options))
         return job
 
     def _passage(
@@ -170,6 +171,18 @@ class Reader:
                     f"the tokenizer gives {token_text(self.tokenizer, id)!r} the id {id}, and the "
                     f"model has embeddings for {rows} tokens: give the model's own tokenizer"
                 )
+
+    def _shown(self, context: Context, options: Options) -> Context:
+        """The context, as its subsets are to be shown to the model."""
+        if options.evaluation is None or context.deletes:
+            return context
+        if not can_delete(self.scorer):
+            raise OptionError(
+                "{evaluation} deleted is for models of transformers and black boxes, not for a "
+                "{scorer}: leave it out",
+                scorer=type(self.scorer).__name__,
+            )
+        return replace(context, deletes=True)
 
     def check_length(self, what: str, tokens: int, seen: int = 0) -> None:
         """Raise if the model has too few positions for this many tokens.

@@ -66,6 +66,8 @@ class Job:
     found: list[Rationale] = field(default_factory=list)
     error: RationalesError | None = None
     started: float = field(default_factory=time.perf_counter)
+    tokens_before: int | None = None
+    """How many tokens the model had computed when it began, if the scorer counts them."""
 
     @property
     def over(self) -> bool:

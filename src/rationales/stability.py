@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rationales.context import Context
 from rationales.requests import Job
-from rationales.result import Rationale
-from rationales.scoring.protocol import SubsetScorer, fresh
+from rationales.result import Proof, Rationale
+from rationales.scoring.protocol import Query, SubsetScorer, can_delete, fresh
 from rationales.scoring.span import merged, single_tokens
+from rationales.search.certify import budget_of
 from rationales.search.criterion import make_criterion
 
 
@@ -19,25 +19,27 @@ def with_stability(
 
     ``base`` scores without the adapter; it is ``scorer`` itself if there is none.
     """
-    assert found.proof is not None
+    proof = found.proof or Proof()
+    budget = budget_of(job.request.options)
     [context] = [each for each in job.contexts if len(each.ids) == found.target]
     kept = context.keep(found.indices)
-    closed = Context(
-        ids=tuple(context.ids[index] for index in kept),
-        target_id=context.target_id,
-        extra_ids=context.extra_ids,
-        span_ids=context.span_ids,
-        source=sum(index < context.source for index in kept),
-    )
 
-    def is_sufficient(scorer: SubsetScorer, about: Context, kept: tuple[int, ...]) -> bool:
-        queries = [(about, kept), (context, context.keep(context.everything))]
-        score, full = merged(queries, fresh(scorer).score(single_tokens(queries)))
-        return make_criterion(job.request.options.criterion, about, full).met(score)
+    def is_sufficient(scorer: SubsetScorer, query: Query) -> bool:
+        [score] = merged([query], fresh(scorer).score(single_tokens([query])))
+        # With or without the adapter, the model itself answers for the full context.
+        full = replace(score, target_logprob=whole.target_logprob) if whole else score
+        return make_criterion(job.request.options.criterion, context, full).met(score)
 
+    whole, verdicts = found.full_context, dict[str, bool]()
+    if can_delete(scorer) and proof.evaluations < budget:
+        query = (replace(context, deletes=True), kept)
+        verdicts["deleted_sufficient"] = is_sufficient(scorer, query)
+    if base is not scorer and proof.evaluations + len(verdicts) < budget:
+        verdicts["without_adapter_sufficient"] = is_sufficient(base, (context, kept))
     proof = replace(
-        found.proof,
-        deleted_sufficient=is_sufficient(scorer, closed, tuple(range(len(kept)))),
-        without_adapter_sufficient=(None if base is scorer else is_sufficient(base, context, kept)),
+        proof,
+        **verdicts,
+        stable=all(verdicts.values()) if verdicts else None,
+        evaluations=proof.evaluations + len(verdicts),
     )
     return replace(found, proof=proof)

@@ -36,16 +36,27 @@ def disjoint(context: Context, how_many: int, find: Find) -> Search:
     not sufficient, or when what is required is sufficient on its own.
     """
     found: list[Rationale] = []
-    left, evaluations = context, 0
-    for _ in range(how_many):
+    evaluations = 0
+    left: Context | None = context
+    while left is not None and len(found) < how_many:
         rationale = yield from find(left)
         evaluations += rationale.evaluations
         if found and not rationale.sufficient:
             break
         found.append(rationale)
-        used = {*rationale.indices} - {*context.required}
-        if not used or not rationale.sufficient:
-            break
-        left = replace(left, units=tuple(u for u in left.choices if used.isdisjoint(u)))
+        left = left_over(left, rationale)
     first, *others = found
     return replace(first, alternatives=tuple(others), evaluations=evaluations)
+
+
+def left_over(context: Context, rationale: Rationale) -> Context | None:
+    """The context with what a rationale and its alternatives have not used.
+
+    None if nothing more is to be found: the last of them is not sufficient, or needs nothing.
+    """
+    all_found = (rationale, *rationale.alternatives)
+    used = [{*each.indices} - {*context.required} for each in all_found]
+    if not all(used) or not all(each.sufficient for each in all_found):
+        return None
+    gone = {index for indices in used for index in indices}
+    return replace(context, units=tuple(u for u in context.choices if gone.isdisjoint(u)))
