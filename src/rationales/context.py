@@ -74,6 +74,8 @@ class Context:
     """What a search may add, in text order; None: every token that is not always kept."""
     levels: tuple[tuple[Subset, ...], ...] = ()
     """Units from coarse to fine (sentences, words, tokens), for coarse-to-fine search."""
+    level_names: tuple[str, ...] = ()
+    """What the units of each level are called, if it is known."""
     extra_ids: tuple[int, ...] = ()
     """Ids whose log-probabilities are scored beside the target's: the alternative of a contrast."""
     span_ids: tuple[int, ...] = ()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 K = TypeVar("K", bound=Hashable)
+OnScored = Callable[[int, str | None], None]
 
 
 class Explainer(Reader):
@@ -132,12 +133,12 @@ class Explainer(Reader):
         options: Options | Callable[[K], Options],
         *,
         start: Callable[[K], Rationale] | None = None,
-        on_scored: Callable[[int], None] | None = None,
+        on_scored: OnScored | None = None,
     ) -> Iterator[tuple[K, Rationale]]:
         """The rationale of each context with its key, as it is found; all run side by side.
 
         ``start`` gives rationales that were found before, which ``minimal`` prunes: nothing is
-        searched again. ``on_scored`` hears how many subsets were scored.
+        searched again. ``on_scored`` hears how many subsets were scored, and at which level.
         """
         for key, found in self._found(contexts, options, start, on_scored):
             if isinstance(found, RationalesError):
@@ -149,7 +150,7 @@ class Explainer(Reader):
         contexts: Iterable[tuple[K, Context]],
         options: Options | Callable[[K], Options],
         start: Callable[[K], Rationale] | None = None,
-        on_scored: Callable[[int], None] | None = None,
+        on_scored: OnScored | None = None,
         first_soon: bool = True,
     ) -> Iterator[tuple[K, Rationale | RationalesError]]:
         """What ``rationalize`` finds, or what is wrong with a context; the others go on."""
@@ -178,10 +179,17 @@ class Explainer(Reader):
         jobs: deque[Job | Failure] = deque()  # those begun and not yet handed out, in order
         counts = Counter[str]()
 
+        level: str | None = None
+
         def tell(**more: int) -> None:
             counts.update(more)
             if on_progress is not None:
-                on_progress(Progress(**counts))
+                on_progress(Progress(**counts, level=level))
+
+        def tell_scored(count: int, at: str | None) -> None:
+            nonlocal level
+            level = at
+            tell(evaluations=count)
 
         def contexts() -> Iterator[tuple[Job, Context]]:
             for request in requests:
@@ -206,7 +214,7 @@ class Explainer(Reader):
             for job, found in self._found(
                 contexts(),
                 lambda job: job.request.options,
-                on_scored=lambda count: tell(evaluations=count),
+                on_scored=tell_scored,
                 first_soon=first_soon,
             ):
                 try:
@@ -239,11 +247,11 @@ class Explainer(Reader):
         job = self._begin(request)
         evaluations = 0
 
-        def tell(count: int = 0) -> None:
+        def tell(count: int = 0, level: str | None = None) -> None:
             nonlocal evaluations
             evaluations += count
             if on_progress is not None:
-                on_progress(Progress(len(job.found), len(job.contexts), evaluations))
+                on_progress(Progress(len(job.found), len(job.contexts), evaluations, level))
 
         tell()
         yield self._explanation(job)

@@ -80,11 +80,17 @@ class Reader:
             targets = targets[:1]
         language = options.value("language")
         split = partial(group, passage.tokens, language=language, parts=passage.parts)
-        levels = make_levels(split, options.finest) if options.coarse_to_fine else ()
+        levels = make_levels(split, options.finest) if options.coarse_to_fine else {}
+        is_chat = any(part.kind == "message" for part in passage.parts)
+        names = tuple("message" if is_chat and each == "document" else each for each in levels)
         units = split(options.unit, pattern=options.unit_pattern, spans=options.units)
         for target in targets:
             context = replace(
-                passage.context(target), extra_ids=extra_ids, span_ids=span_ids, levels=levels
+                passage.context(target),
+                extra_ids=extra_ids,
+                span_ids=span_ids,
+                levels=tuple(levels.values()),
+                level_names=names,
             )
             if request.within is not None:
                 excluded = {*range(target)} - {*request.within, *context.required, *context.pinned}
@@ -112,12 +118,18 @@ class Reader:
         else:
             if passage.start == len(passage.tokens):
                 most = options.value("generate") if not passage.parts else options.generate
-                passage = self._generate(passage, most or _ANSWER_TOKENS)
+                passage = self._generate(passage, most or self._longest_answer(passage))
             targets = [*range(passage.start, len(passage.tokens))]
             if options.target is not None:
                 targets = find_targets(passage, options.target, passage.start)
         self.check_length("text with its continuation", len(passage.tokens), seen=-1)
         return passage, targets
+
+    def _longest_answer(self, passage: Passage) -> int:
+        """How many tokens an answer has at most that ends by itself, or where positions end."""
+        limit = getattr(self.scorer, "max_positions", None)
+        left = _ANSWER_TOKENS if limit is None else limit - len(passage.tokens) + 1
+        return max(1, min(_ANSWER_TOKENS, left))
 
     def _alternative(
         self, passage: Passage, targets: Sequence[int], options: Options
@@ -193,7 +205,7 @@ class Reader:
         if limit is not None and tokens + seen > limit:
             raise RationalesError(
                 f"the {what} has {tokens} tokens, and the model has positions for {limit}: "
-                "shorten the text"
+                f"shorten it by at least {tokens + seen - limit} tokens"
             )
 
 

@@ -9,7 +9,7 @@ answered ahead saves one. What a search finds does not depend on what was answer
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from rationales.context import Context, Subset
 from rationales.result import Candidate, Rationale, Step, Stopped
@@ -34,9 +34,26 @@ class Asked(list[Subset]):
     A block is likely to be asked for next, the first one most; a part of one would save nothing.
     """
 
+    level: str | None = None
+    """What the units are called that the search adds now, in a search level by level."""
+
     def __init__(self, subsets: Iterable[Subset], ahead: Iterator[list[Subset]]) -> None:
         super().__init__(subsets)
         self.ahead = ahead
+
+
+def at_level(level: str, search: Search) -> Search:
+    """The search, which tells the level with all that it asks for."""
+    try:
+        wanted = next(search)
+        while True:
+            if isinstance(wanted, Asked):
+                wanted.level = level
+            wanted = search.send((yield wanted))
+    except StopIteration as end:
+        return cast(Rationale, end.value)
+    finally:
+        search.close()
 
 
 class Trail:

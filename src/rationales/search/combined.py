@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rationales.context import Context
 from rationales.result import Rationale
-from rationales.search.base import Search
+from rationales.search.base import Search, at_level
 
 Find = Callable[[Context], Search]
 
@@ -20,8 +20,9 @@ def coarse_to_fine(context: Context, find: Find, find_last: Find) -> Search:
     """
     evaluations, within = 0, (*context.required, *context.candidates)
     searches = [find] * (len(context.levels) - 1) + [find_last]
-    for search, units in zip(searches, context.levels, strict=True):
-        rationale = yield from search(context.grouped(units, within))
+    names = context.level_names or ("unit",) * len(context.levels)
+    for search, units, name in zip(searches, context.levels, names, strict=True):
+        rationale = yield from at_level(name, search(context.grouped(units, within)))
         evaluations += rationale.evaluations
         if not rationale.sufficient:
             break  # finer levels see less, not more
