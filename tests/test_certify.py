@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +18,10 @@ from rationales.render.proof import proof_line
 from rationales.result import Explanation, Proof, Rationale, Step
 from rationales.scoring.table import TableScorer
 from rationales.search.choose import make_search
+from rationales.search.combined import coarse_to_fine
+from rationales.search.fast import fast as search_fast
+from rationales.search.greedy import greedy
+from test_shorter import grouped
 
 from tables import TARGET, Problem, find, problems, properties
 
@@ -23,6 +29,10 @@ from tables import TARGET, Problem, find, problems, properties
 def certified(problem: Problem, **options: Any) -> Rationale:
     asked = Options(certify=True, **options)
     return find(problem, make_search(problem.context, asked, list))[0]
+
+
+_CUTS = st.none() | st.lists(st.booleans(), min_size=1, max_size=8)
+"""Where units of several tokens end, if there are such."""
 
 
 def sizes_of(problem: Problem) -> list[int]:
@@ -38,8 +48,11 @@ def sizes_of(problem: Problem) -> list[int]:
 
 
 @properties
-@given(problems(), st.booleans(), st.sampled_from([0, 3, 10, 50]))
-def test_what_is_said_is_true(problem: Problem, fast: bool, budget: int) -> None:
+@given(problems(), _CUTS, st.booleans(), st.sampled_from([0, 3, 10, 50]))
+def test_what_is_said_is_true(
+    problem: Problem, cuts: list[bool] | None, fast: bool, budget: int
+) -> None:
+    problem = problem if cuts is None else grouped(problem, cuts)
     found = certified(problem, fast=fast, max_evaluations=budget)
     if not found.sufficient:
         assert found.proof is None
@@ -89,6 +102,64 @@ def test_what_is_said_is_true(problem: Problem, fast: bool, budget: int) -> None
         assert proof.suffix == enough[0]
     elif not budget:
         assert not enough
+
+
+@properties
+@given(problems(), _CUTS)
+def test_no_search_finds_less_than_the_lower_bound(
+    problem: Problem, cuts: list[bool] | None
+) -> None:
+    problem = problem if cuts is None else grouped(problem, cuts)
+    found = certified(problem, max_evaluations=30)
+    if found.proof is None or found.proof.lower_bound is None:
+        return
+    context = problem.context
+    order = [*range(len(context.ids))]
+    for options in (
+        {},
+        {"fast": True},
+        {"minimal": True},
+        {"beam": 2},
+        {"method": "exhaustive"},
+        {"method": "random", "seed": 3},
+        {"disjoint": 3},
+    ):
+        one, _ = find(problem, make_search(context, Options(**options), lambda: order))  # type: ignore[arg-type]
+        for other in (one, *one.alternatives):
+            own = {*other.indices} - {*context.required}
+            size = sum({*unit} <= own for unit in context.choices)
+            assert not other.sufficient or found.proof.lower_bound <= size
+
+
+@properties
+@given(problems(), st.lists(_CUTS, min_size=1, max_size=3), st.booleans())
+def test_every_level_ends_sufficient_or_is_the_last_and_keeps_all(
+    problem: Problem, cuts: list[list[bool] | None], fast: bool
+) -> None:
+    """What is not sufficient holds all that its level may keep: nothing more is left to add."""
+    context = problem.context
+    levels = []
+    for each in cuts:
+        units = grouped(problem, each or [False]).context
+        levels.append((units.required, *units.choices) if units.required else units.choices)
+    tokens = tuple((index,) for index in range(len(context.ids)))
+    context = replace(context, levels=(*levels, tokens))
+    seen: list[tuple[Context, Rationale]] = []
+
+    def watched(within: Context) -> Any:
+        result = yield from (search_fast if fast else greedy)(within)
+        seen.append((within, result))
+        return result
+
+    rationale, _ = find(problem, coarse_to_fine(context, watched, watched))
+    *before, (within, last) = seen
+    assert all(result.sufficient for _, result in before)
+    assert rationale.sufficient is last.sufficient is problem.yields_target(last.indices)
+    if rationale.sufficient:
+        assert len(seen) == len(context.levels)
+    else:
+        assert {*rationale.indices} == {*within.required, *within.candidates}
+        assert rationale.stopped is None
 
 
 @properties
@@ -164,6 +235,27 @@ def test_a_rationale_of_a_real_model_is_proven_and_told(tiny_explainer: Any) -> 
     plain = tiny_explainer.explain(text, generate=1)
     assert plain[0].proof is None
     assert plain.cost is None
+
+
+def test_without_is_a_forward_pass_on_the_rest(tiny_explainer: Any, tiny_model: Any) -> None:
+    found = tiny_explainer.explain("The quick brown fox jumps over", generate=3, certify=True)
+    for rationale in found:
+        before = rationale.target - 1
+        rest = [i for i in range(rationale.target) if i not in rationale.indices or i == before]
+        ids = torch.tensor([[found.tokens[i].id for i in rest]])
+        with torch.no_grad():
+            logits = tiny_model(
+                input_ids=ids,
+                position_ids=torch.tensor([rest]),
+                attention_mask=torch.ones_like(ids),
+            ).logits[0, -1]
+        logprobs = logits.log_softmax(-1)
+        without = rationale.proof.without
+        assert without.target_logprob == pytest.approx(
+            float(logprobs[rationale.target_id]), abs=1e-3
+        )
+        assert without.prediction_logprob == pytest.approx(float(logprobs.max()), abs=1e-3)
+        assert rationale.proof.without_sufficient is (without.prediction_id == rationale.target_id)
 
 
 def test_what_it_took_is_told_for_all_targets_together(tiny_explainer: Any) -> None:
