@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rationales import METHODS, Options, RationalesError, Score, TableScorer, reading, rationalize
+from rationales import METHODS, Options, RationalesError, Score, TableScorer, rationalize, reading
 from rationales.cli.arguments import Question, option_group
 from rationales.context import causal_context
 from rationales.errors import OptionError

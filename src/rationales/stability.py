@@ -30,16 +30,18 @@ def with_stability(
         full = replace(score, target_logprob=whole.target_logprob) if whole else score
         return make_criterion(job.request.options.criterion, context, full).met(score)
 
-    whole, verdicts = found.full_context, dict[str, bool]()
+    whole = found.full_context
+    deleted = without_adapter = None
     if can_delete(scorer) and proof.evaluations < budget:
-        query = (replace(context, deletes=True), kept)
-        verdicts["deleted_sufficient"] = is_sufficient(scorer, query)
-    if base is not scorer and proof.evaluations + len(verdicts) < budget:
-        verdicts["without_adapter_sufficient"] = is_sufficient(base, (context, kept))
+        deleted = is_sufficient(scorer, (replace(context, deletes=True), kept))
+    if base is not scorer and proof.evaluations + 1 < budget:
+        without_adapter = is_sufficient(base, (context, kept))
+    verdicts = [each for each in (deleted, without_adapter) if each is not None]
     proof = replace(
         proof,
-        **verdicts,
-        stable=all(verdicts.values()) if verdicts else None,
+        deleted_sufficient=deleted,
+        without_adapter_sufficient=without_adapter,
+        stable=all(verdicts) if verdicts else None,
         evaluations=proof.evaluations + len(verdicts),
     )
     return replace(found, proof=proof)

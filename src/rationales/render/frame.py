@@ -9,7 +9,7 @@ from rationales.result import Explanation, Proof
 
 def columns(explanation: Explanation) -> dict[str, list[Any]]:
     """The columns by their names; those of proofs only if a rationale was certified."""
-    found = {
+    found: dict[str, list[Any]] = {
         "target": [r.target for r in explanation],
         "target_text": [r.target_text for r in explanation],
         "size": [len(r) for r in explanation],
