@@ -83,7 +83,7 @@ AGAIN = {"role": "user", "content": "東京は日本の首都です。\r\nWhen?"
 LAST = {"role": "user", "content": "So what, then?"}
 CALLS = {"role": "assistant", "content": "", "tool_calls": [{"name": "search"}]}
 TOOL = {"role": "tool", "content": "The land is 42 km long."}
-THINKS = {"role": "assistant", "content": "<think>\nThe dog?\n</think>\n\nThe fox."}
+THINKS = {"role": "assistant", "content": "<think>The dog?</think>The fox."}
 NO = {"role": "assistant", "content": "No."}
 
 FIVE = [SYSTEM, ASKS, SAYS, AGAIN, LAST]
@@ -91,6 +91,7 @@ NO_SYSTEM = [ASKS, SAYS, AGAIN, NO, LAST]
 TOOLS = [SYSTEM, ASKS, CALLS, TOOL, LAST]
 THOUGHT_BEFORE = [SYSTEM, ASKS, THINKS, AGAIN, LAST]
 THINKS_NOW = [ASKS, SAYS, LAST, THINKS, TOOL]
+AS_SHOWN = THINKS | {"content": "<think>\nThe dog?\n</think>\n\nThe fox."}
 APART = {"role": "assistant", "content": "The fox."}
 CHATS: list[tuple[str, list[dict[str, Any]], dict[int, list[str]]]] = [
     *((name, FIVE, {}) for name in TEMPLATES if name not in ("mistral", "gemma")),
@@ -102,8 +103,9 @@ CHATS: list[tuple[str, list[dict[str, Any]], dict[int, list[str]]]] = [
     ("mistral", [ASKS, CALLS, TOOL, SAYS, LAST], {}),
     ("chatml", THOUGHT_BEFORE, {}),  # a template that knows no thoughts
     ("qwen 3", THOUGHT_BEFORE, {2: ["The fox."]}),
-    ("deepseek r1", THOUGHT_BEFORE, {2: ["\n\nThe fox."]}),
+    ("deepseek r1", THOUGHT_BEFORE, {2: ["The fox."]}),
     ("qwen 3", THINKS_NOW, {3: ["The dog?", "The fox."]}),
+    ("qwen 3", [ASKS, SAYS, LAST, AS_SHOWN, TOOL], {}),  # nothing is the template's own
     (
         "qwen 3",
         [ASKS, SAYS, LAST, APART | {"reasoning_content": "The dog?"}, TOOL],

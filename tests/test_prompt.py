@@ -326,7 +326,7 @@ def test_the_command_takes_conversations_and_documents(run, tmp_path, tiny_folde
 
 
 def test_prompts_that_are_wrong_are_one_line_of_the_command(
-    run, chat_tokenizer, tmp_path, tiny_model
+    run, chat_tokenizer, tmp_path, tiny_model, capsys
 ):
     def file(name: str, text: str) -> str:
         (tmp_path / name).write_text(text)
@@ -338,6 +338,7 @@ def test_prompts_that_are_wrong_are_one_line_of_the_command(
     chat_tokenizer.chat_template = TEMPLATES["gemma"]
     chat_tokenizer.save_pretrained(gemma)
     chat = file("chat.json", json.dumps([SYSTEM, *CHAT]))
+    capsys.readouterr()  # the bar of what was saved
     for arguments, said in (
         (["--documents", file("empty.txt", " \n")], "document 1 ('empty.txt') is empty"),
         ([*law, "--template", file("t.txt", "Read this.")], "has {documents} in no place"),

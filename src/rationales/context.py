@@ -92,6 +92,10 @@ class Context:
             raise RationalesError(
                 f"{self.source} source tokens in a context of {len(self.ids)} tokens"
             )
+        if self.level_names and len(self.level_names) != len(self.levels):
+            raise RationalesError(
+                f"{len(self.level_names)} names for {len(self.levels)} levels: give one for each"
+            )
         always = (*self.required, *self.pinned)
         if len(set(always)) != len(always):
             raise RationalesError(f"required and pinned indices overlap or repeat: {always}")
