@@ -317,7 +317,7 @@ WITHOUT = Step(index=None, target_logprob=-2.0, prediction_id=9, prediction_text
             "everything else is sufficient too (target 1.50 nats less likely)",
         ),
         ({"critical_units": ()}, "the full context needs no single word"),
-        ({"critical_units": ((0,), (1, 2))}, "the full context needs 'One' and 'two three'"),
+        ({"critical_units": ((0,), (1, 2))}, "the full context needs 'One', 'two three'"),
         ({"suffix": 0}, "the last word alone is sufficient"),
         ({"suffix": 2}, "the last 3 words alone are sufficient"),
         ({"suffix": 0, "step": None}, "the pinned tokens alone are sufficient"),

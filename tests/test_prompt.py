@@ -247,6 +247,8 @@ def test_answers_are_explained_and_targets_are_of_the_answer(tiny_explainer):
         tiny_explainer.explain(**asked, continuation=" 42 km long.", target="The Supreme Court")
     own = tiny_explainer.explain(**asked, generate=2, max_size=1)
     assert len(own) == 2
+    with pytest.raises(RationalesError, match=r"token 2 is none .*; 2#1 names the word"):
+        tiny_explainer.explain(**asked, continuation=" 2 km long.", target="2")
 
 
 @pytest.mark.parametrize(
@@ -283,6 +285,7 @@ def test_units_of_the_users_own(tiny_explainer):
     assert "".join(kept).strip()
     spans = tiny_explainer.explain(text, generate=1, units=[(0, 18), (18, 30)])
     assert spans[0].units is not None
+    assert type(spans).from_json(spans.to_json()) == spans
     for units, said in (
         ([(0, 5), (3, 8)], "must not overlap"),
         ([(5, 5)], "go from one character to a later one"),

@@ -158,7 +158,7 @@ def _rewritten(piece: _Piece) -> RationalesError:
     return RationalesError(
         f"this model's chat template leaves out or rewrites message {piece.message + 1}, of the "
         f"role {piece.name!r}, so its words cannot be told from the template's: leave out the "
-        "message, or give it another role"
+        "message, or the chat template"
     )
 
 

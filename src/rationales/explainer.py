@@ -178,7 +178,6 @@ class Explainer(Reader):
         """
         jobs: deque[Job | Failure] = deque()  # those begun and not yet handed out, in order
         counts = Counter[str]()
-
         level: str | None = None
 
         def tell(**more: int) -> None:

@@ -134,11 +134,12 @@ class Options:
         object.__setattr__(self, "_given_method", self.method)
         if self.method is None:
             object.__setattr__(self, "method", "greedy" if self.beam is None else "beam")
+        if isinstance(self.units, list):  # JSON has lists only
+            pairs = (tuple(each) if isinstance(each, list) else each for each in self.units)
+            object.__setattr__(self, "units", tuple(pairs))
         check_option_values({field.name: getattr(self, field.name) for field in fields(self)})
-        for name in ("target", "units"):  # what is frozen can be hashed
-            if isinstance(value := getattr(self, name), list):
-                made = tuple(tuple(each) if isinstance(each, list) else each for each in value)
-                object.__setattr__(self, name, made)
+        if isinstance(self.target, list):  # what is frozen can be hashed
+            object.__setattr__(self, "target", tuple(self.target))
         _check_together(self)
 
     def is_given(self, name: str) -> bool:
@@ -157,6 +158,8 @@ class Options:
         names += ["instead_of", "disjoint", "span", "max_size"]
         always = {"beam": ["beam"], "soft": ["penalty"]}.get(self.method, [])
         given = {name: getattr(self, name) for name in names if self.is_given(name)}
+        if self.units is not None:  # as JSON has them
+            given["units"] = [list(pair) for pair in self.units]
         return given | {name: self.value(name) for name in always}
 
     def change(self, **changes: Any) -> Options:

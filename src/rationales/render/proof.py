@@ -87,7 +87,7 @@ def _critical(rationale: Rationale, units: tuple[tuple[int, ...], ...], unit: st
     if len(units) > _MOST_NAMED or not rationale.tokens:
         return f"the full context needs each of {_count(len(units), unit)}{own}"
     texts = ("".join(rationale.tokens[i].text for i in each).strip() for each in units)
-    return f"the full context needs {' and '.join(repr(visible(text)) for text in texts)}"
+    return f"the full context needs {', '.join(repr(visible(text)) for text in texts)}"
 
 
 def _suffix(size: int, required: int, unit: str) -> str:
