@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rationales import Options, Score, rationalize
-from rationales.context import Context
+from rationales.context import Context, Token
 from rationales.errors import RationalesError
 from rationales.render.proof import proof_line
-from rationales.result import Explanation, Proof, Rationale
+from rationales.result import Explanation, Proof, Rationale, Step
 from rationales.scoring.table import TableScorer
 from rationales.search.choose import make_search
+from rationales.search.combined import coarse_to_fine
+from rationales.search.fast import fast as search_fast
+from rationales.search.greedy import greedy
+from test_shorter import grouped
 
 from tables import TARGET, Problem, find, problems, properties
 
@@ -23,6 +29,10 @@ from tables import TARGET, Problem, find, problems, properties
 def certified(problem: Problem, **options: Any) -> Rationale:
     asked = Options(certify=True, **options)
     return find(problem, make_search(problem.context, asked, list))[0]
+
+
+_CUTS = st.none() | st.lists(st.booleans(), min_size=1, max_size=8)
+"""Where units of several tokens end, if there are such."""
 
 
 def sizes_of(problem: Problem) -> list[int]:
@@ -38,8 +48,11 @@ def sizes_of(problem: Problem) -> list[int]:
 
 
 @properties
-@given(problems(), st.booleans(), st.sampled_from([0, 3, 10, 50]))
-def test_what_is_said_is_true(problem: Problem, fast: bool, budget: int) -> None:
+@given(problems(), _CUTS, st.booleans(), st.sampled_from([0, 3, 10, 50]))
+def test_what_is_said_is_true(
+    problem: Problem, cuts: list[bool] | None, fast: bool, budget: int
+) -> None:
+    problem = problem if cuts is None else grouped(problem, cuts)
     found = certified(problem, fast=fast, max_evaluations=budget)
     if not found.sufficient:
         assert found.proof is None
@@ -48,24 +61,38 @@ def test_what_is_said_is_true(problem: Problem, fast: bool, budget: int) -> None
     assert proof is not None
     own = [unit for unit in context.choices if {*unit} <= {*found.indices}]
     required = context.required
-    assert proof.lower_bound is not None
-    assert proof.lower_bound <= min(sizes_of(problem)) <= len(own)
-    if not budget:
-        assert proof.lower_bound == min(sizes_of(problem))
-    if found.optimal:
-        assert len(own) == min(sizes_of(problem))
+    smallest = min(sizes_of(problem))
+    assert smallest <= len(own)
+    if budget:
+        assert proof.evaluations <= budget
+    else:  # everything was asked
+        assert None not in (proof.lower_bound, found.minimal, proof.without, proof.more)
+        assert proof.lower_bound == smallest
+        assert found.optimal is (len(own) == smallest)
+    assert (proof.lower_bound or 0) <= smallest
+    if found.optimal is not None:
+        assert found.optimal is (len(own) == smallest)
     smaller = [tuple(i for i in found.indices if i not in unit) for unit in own]
-    assert found.minimal is not any(map(problem.yields_target, smaller))
+    if found.minimal is not None:
+        assert found.minimal is not any(map(problem.yields_target, smaller))
     rest = tuple(i for i in context.everything if i not in found.indices or i in required)
-    assert proof.without_sufficient is problem.yields_target(rest)
-    assert proof.without is not None
-    assert proof.without.target_logprob == problem.score(rest).target_logprob
-    if problem.yields_target(context.everything):
+    if proof.without is None:
+        assert proof.without_sufficient is None
+        assert found.without_drop is None
+    else:
+        assert proof.without_sufficient is problem.yields_target(rest)
+        assert proof.without.target_logprob == problem.score(rest).target_logprob
+        assert found.full_context is not None
+        drop = found.full_context.target_logprob - proof.without.target_logprob
+        assert found.without_drop == pytest.approx(drop)
+    if proof.critical_units is not None:
         assert proof.critical_units == tuple(
             unit
             for unit in context.choices
             if not problem.yields_target(tuple(i for i in context.everything if i not in unit))
         )
+    elif not budget:
+        assert not problem.yields_target(context.everything)
     suffixes = [
         (*required, *(i for unit in context.choices[len(context.choices) - n :] for i in unit))
         for n in range(len(context.choices) + 1)
@@ -75,6 +102,64 @@ def test_what_is_said_is_true(problem: Problem, fast: bool, budget: int) -> None
         assert proof.suffix == enough[0]
     elif not budget:
         assert not enough
+
+
+@properties
+@given(problems(), _CUTS)
+def test_no_search_finds_less_than_the_lower_bound(
+    problem: Problem, cuts: list[bool] | None
+) -> None:
+    problem = problem if cuts is None else grouped(problem, cuts)
+    found = certified(problem, max_evaluations=30)
+    if found.proof is None or found.proof.lower_bound is None:
+        return
+    context = problem.context
+    order = [*range(len(context.ids))]
+    for options in (
+        {},
+        {"fast": True},
+        {"minimal": True},
+        {"beam": 2},
+        {"method": "exhaustive"},
+        {"method": "random", "seed": 3},
+        {"disjoint": 3},
+    ):
+        one, _ = find(problem, make_search(context, Options(**options), lambda: order))  # type: ignore[arg-type]
+        for other in (one, *one.alternatives):
+            own = {*other.indices} - {*context.required}
+            size = sum({*unit} <= own for unit in context.choices)
+            assert not other.sufficient or found.proof.lower_bound <= size
+
+
+@properties
+@given(problems(), st.lists(_CUTS, min_size=1, max_size=3), st.booleans())
+def test_every_level_ends_sufficient_or_is_the_last_and_keeps_all(
+    problem: Problem, cuts: list[list[bool] | None], fast: bool
+) -> None:
+    """What is not sufficient holds all that its level may keep: nothing more is left to add."""
+    context = problem.context
+    levels = []
+    for each in cuts:
+        units = grouped(problem, each or [False]).context
+        levels.append((units.required, *units.choices) if units.required else units.choices)
+    tokens = tuple((index,) for index in range(len(context.ids)))
+    context = replace(context, levels=(*levels, tokens))
+    seen: list[tuple[Context, Rationale]] = []
+
+    def watched(within: Context) -> Any:
+        result = yield from (search_fast if fast else greedy)(within)
+        seen.append((within, result))
+        return result
+
+    rationale, _ = find(problem, coarse_to_fine(context, watched, watched))
+    *before, (within, last) = seen
+    assert all(result.sufficient for _, result in before)
+    assert rationale.sufficient is last.sufficient is problem.yields_target(last.indices)
+    if rationale.sufficient:
+        assert len(seen) == len(context.levels)
+    else:
+        assert {*rationale.indices} == {*within.required, *within.candidates}
+        assert rationale.stopped is None
 
 
 @properties
@@ -109,6 +194,27 @@ def test_the_budget_bounds_the_proof() -> None:
     assert whole.proof.without_sufficient is False
 
 
+def test_a_budget_that_allows_nothing_leaves_everything_absent() -> None:
+    context = Context(ids=(100, 101, 102), target_id=TARGET, required=(2,))
+    scorer = TableScorer(lambda kept: Score(-1.0, TARGET if 0 in kept else 9))
+    found = rationalize(context, scorer, certify=True, max_evaluations=1)
+    assert found.sufficient
+    assert found.minimal is None
+    assert found.proof == Proof()
+
+
+def test_a_search_for_one_more_ends_with_the_budget() -> None:
+    context = Context(ids=tuple(range(100, 160)), target_id=TARGET, required=(59,))
+    scorer = TableScorer(lambda kept: Score(-1.0, TARGET if kept & {3, 7} else 9))
+    short = rationalize(context, scorer, certify=True, max_evaluations=130)
+    assert short.proof is not None
+    assert short.proof.more is None
+    assert short.proof.evaluations <= 130
+    long = rationalize(context, scorer, certify=True, max_evaluations=500)
+    assert long.proof is not None
+    assert long.proof.more is True
+
+
 def test_a_rationale_of_a_real_model_is_proven_and_told(tiny_explainer: Any) -> None:
     text = "The quick brown fox jumps over the lazy"
     found = tiny_explainer.explain(text, generate=2, certify=True)
@@ -119,13 +225,118 @@ def test_a_rationale_of_a_real_model_is_proven_and_told(tiny_explainer: Any) -> 
         assert proof.margin >= -1e-4
         assert proof.deleted_sufficient is not None
         assert proof.without_adapter_sufficient is None  # there is no adapter
+        assert proof.stable is proof.deleted_sufficient
         assert "nats ahead" in (proof_line(rationale) or "")
     assert Explanation.from_json(found.to_json()) == found
     kept = "".join(found.tokens[i].text for i in sorted(found[0].indices))
     closed = tiny_explainer.explain(kept, continuation=found[0].target_text)
     if len(closed.tokens) == len(found[0].indices) + 1:  # joined, they are the same tokens
         assert found[0].proof.deleted_sufficient is closed[0].predicted
-    assert tiny_explainer.explain(text, generate=1)[0].proof is None
+    plain = tiny_explainer.explain(text, generate=1)
+    assert plain[0].proof is None
+    assert plain.cost is None
+
+
+def test_without_is_a_forward_pass_on_the_rest(tiny_explainer: Any, tiny_model: Any) -> None:
+    found = tiny_explainer.explain("The quick brown fox jumps over", generate=3, certify=True)
+    for rationale in found:
+        before = rationale.target - 1
+        rest = [i for i in range(rationale.target) if i not in rationale.indices or i == before]
+        ids = torch.tensor([[found.tokens[i].id for i in rest]])
+        with torch.no_grad():
+            logits = tiny_model(
+                input_ids=ids,
+                position_ids=torch.tensor([rest]),
+                attention_mask=torch.ones_like(ids),
+            ).logits[0, -1]
+        logprobs = logits.log_softmax(-1)
+        without = rationale.proof.without
+        assert without.target_logprob == pytest.approx(
+            float(logprobs[rationale.target_id]), abs=1e-3
+        )
+        assert without.prediction_logprob == pytest.approx(float(logprobs.max()), abs=1e-3)
+        assert rationale.proof.without_sufficient is (without.prediction_id == rationale.target_id)
+
+
+def test_what_it_took_is_told_for_all_targets_together(tiny_explainer: Any) -> None:
+    before = tiny_explainer.scorer.tokens
+    found = tiny_explainer.explain("The quick brown fox", continuation=" jumps over", certify=True)
+    assert found.cost is not None
+    assert found.cost.model_tokens == tiny_explainer.scorer.tokens - before
+    assert found.cost.seconds == found.seconds
+    proofs = [r.proof for r in found if r.proof is not None]
+    asked = [r.evaluations for r in found] + [proof.evaluations for proof in proofs]
+    assert found.cost.subsets == sum(asked)
+    assert Explanation.from_json(found.to_json()).cost == found.cost
+
+
+def test_proofs_are_columns_of_a_data_frame(tiny_explainer: Any) -> None:
+    text = "The quick brown fox jumps over the lazy"
+    plain = tiny_explainer.explain(text, generate=2).to_dataframe()
+    found = tiny_explainer.explain(text, generate=2, certify=True, disjoint=2)
+    frame = found.to_dataframe()
+    assert [*frame.columns[: len(plain.columns)]] == [*plain.columns]
+    assert {"margin", "without_drop", "stable", "alternatives", "proof_evaluations"} <= {*frame}
+    for (_, row), rationale in zip(frame.iterrows(), found, strict=True):
+        assert row["margin"] == rationale.proof.margin
+        assert row["without_drop"] == rationale.without_drop
+        assert row["stable"] == rationale.proof.stable
+        assert row["alternatives"] == [each.text for each in rationale.alternatives]
+
+
+def prove(step: int | None = 2, **facts: Any) -> Rationale:
+    own = {name: facts.pop(name) for name in ("minimal", "optimal") if name in facts}
+    tokens = tuple(Token(i, i, text) for i, text in enumerate(["One", " two", " three"]))
+    said = Step(index=None, target_logprob=-0.5, prediction_id=TARGET, prediction_text=" x")
+    first = Step(index=step, target_logprob=-1.0, prediction_id=TARGET)
+    return Rationale(
+        target=3, target_id=TARGET, indices=(2, 0), sufficient=True, evaluations=3,
+        steps=(first,), full_context=said, proof=Proof(evaluations=7, **facts), **own,
+        tokens=tokens,
+    )  # fmt: skip
+
+
+WITHOUT = Step(index=None, target_logprob=-2.0, prediction_id=9, prediction_text=" y")
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({}, "proof: 7 subsets scored"),
+        ({"margin": 1.25}, "1.25 nats ahead of the runner-up"),
+        ({"minimal": True}, "minimal: no single word can be left out"),
+        ({"minimal": False}, "not minimal: a single word can be left out"),
+        ({"optimal": True, "minimal": True}, "smallest: no set of fewer words is sufficient"),
+        ({"lower_bound": 1}, "no set of fewer than 2 words is sufficient"),
+        (
+            {"without": WITHOUT, "without_sufficient": False},
+            "everything else predicts ' y' (target 1.50 nats less likely)",
+        ),
+        (
+            {"without": WITHOUT, "without_sufficient": True},
+            "everything else is sufficient too (target 1.50 nats less likely)",
+        ),
+        ({"critical_units": ()}, "the full context needs no single word"),
+        ({"critical_units": ((0,), (1, 2))}, "the full context needs 'One', 'two three'"),
+        ({"suffix": 0}, "the last word alone is sufficient"),
+        ({"suffix": 2}, "the last 3 words alone are sufficient"),
+        ({"suffix": 0, "step": None}, "the pinned tokens alone are sufficient"),
+        ({"more": True}, "one more disjoint rationale was found"),
+        ({"more": False}, "no more disjoint rationale was found"),
+        (
+            {"stable": True, "deleted_sufficient": True, "without_adapter_sufficient": True},
+            "stable: sufficient too if the rest is deleted and without the adapter",
+        ),
+        (
+            {"stable": False, "deleted_sufficient": False, "without_adapter_sufficient": True},
+            "not stable: not sufficient if the rest is deleted",
+        ),
+    ],
+)
+def test_proofs_in_words(facts: dict[str, Any], said: str) -> None:
+    line = proof_line(prove(**facts), "word")
+    assert line is not None
+    assert line.split(" · ") in ([said], [said, "proof: 7 subsets scored"])
 
 
 def test_a_budget_needs_something_that_reads_it() -> None:

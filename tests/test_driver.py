@@ -161,7 +161,7 @@ def test_of_300_equal_searches_the_first_ends_early(length: int) -> None:
             started.append(key)
             yield (key, *never_enough(length, first=key))
 
-    def count(questions: int) -> None:
+    def count(questions: int, level: str | None) -> None:
         nonlocal asked
         asked += questions
 
@@ -309,12 +309,17 @@ def test_a_caller_that_leaves_early_closes_all_searches() -> None:
 def test_on_evaluations_is_told_each_pass() -> None:
     told: list[int] = []
     scorer = RandomModel()
+
+    def tell(count: int, level: str | None) -> None:
+        assert level is None
+        told.append(count)
+
     with mock.patch.object(driver, "_POOL_TOKENS", 15):
         found = list(
             run(
                 ((key, *never_enough(2 + key)) for key in range(6)),
                 scorer,
-                on_evaluations=told.append,
+                on_evaluations=tell,
             )
         )
     assert told == scorer.batches
@@ -324,7 +329,7 @@ def test_on_evaluations_is_told_each_pass() -> None:
 
 def test_no_searches_give_no_results() -> None:
     scorer, told = RandomModel(), []
-    assert list(run([], scorer, on_evaluations=told.append)) == []
+    assert list(run([], scorer, on_evaluations=lambda *scored: told.append(scored))) == []
     assert (scorer.batches, told) == ([], [])
 
 

@@ -148,6 +148,21 @@ def test_evaluation_is_named(tiny_explainer, tiny_model, tiny_tokenizer):
     assert [r.indices for r in masked] == [r.indices for r in tiny_explainer.explain(TEXT)]
 
 
+def test_progress_says_the_level(tiny_explainer):
+    text = "The law. The land is.\n\nThe fox sleeps. The dog"
+    told = []
+    asked = Request(text, rationales.Options(generate=1, coarse_to_fine=True))
+    [*_] = tiny_explainer.explain_all([asked], on_progress=told.append)
+    levels = [*dict.fromkeys(each.level for each in told)]
+    assert levels == [None, "paragraph", "sentence", "word", "token"]
+    grown = []
+    [*_] = tiny_explainer.grow(asked, on_progress=grown.append)
+    assert {each.level for each in grown} == {*levels}
+    plain = []
+    [*_] = tiny_explainer.explain_all([Request(text, rationales.Options(generate=1))], plain.append)
+    assert {each.level for each in plain} == {None}
+
+
 def test_progress_counts_up(tiny_explainer):
     seen: list[Progress] = []
     list(tiny_explainer.explain_all([Request(TEXT)], on_progress=seen.append))

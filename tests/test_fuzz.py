@@ -78,6 +78,7 @@ SENSIBLE: dict[str, st.SearchStrategy[Any]] = {
     "specials": st.sampled_from(["pinned", "candidate"]),
     "method": st.sampled_from([*METHODS, "gready", ""]),
     "fast": st.booleans(),
+    "evaluation": st.sampled_from([None, "deleted", "sparse"]),
     "minimal": st.booleans(),
     "beam": st.integers(1, 4),
     "penalty": st.floats(0.01, 3),
@@ -130,6 +131,7 @@ TOGETHER: tuple[tuple[str, ...], ...] = (
     ("continuation", "units", "minimal"),
     ("target", "instead_of", "max_size"),
     ("generate", "beam", "max_size"),
+    ("target", "evaluation", "certify", "max_size"),
     ("target", "specials", "max_size"),
 )
 """Options that may well be given together."""

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rationales import METHODS, Options, RationalesError, Score, TableScorer, explainer, rationalize
+from rationales import METHODS, Options, RationalesError, Score, TableScorer, rationalize, reading
 from rationales.cli.arguments import Question, option_group
 from rationales.context import causal_context
 from rationales.errors import OptionError
@@ -211,9 +211,9 @@ def test_rollout_is_not_for_translations():
 
 def test_the_language_reaches_the_sentences(tiny_explainer, monkeypatch):
     seen = []
-    plain = explainer.group
+    plain = reading.group
     monkeypatch.setattr(
-        explainer,
+        reading,
         "group",
         lambda tokens, unit, language, **more: (
             seen.append((unit, language)) or plain(tokens, unit, language, **more)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from rationales.chat import render
 from rationales.errors import RationalesError
 from rationales.options import Options
-from rationales.prompt import TEMPLATE, Conversation, Documents, render
+from rationales.prompt import TEMPLATE, Conversation, Documents
 from rationales.text import encode
 from rationales.units import group
 
@@ -156,7 +157,9 @@ def test_conversations_that_are_wrong_are_one_line(messages, template, said, tin
 def test_templates_that_change_messages_are_refused(change, tiny_tokenizer):
     tokenizer = deepcopy(tiny_tokenizer)
     tokenizer.chat_template = "{% for m in messages %}{{ " + change + " }}{% endfor %}"
-    with pytest.raises(RationalesError, match="rewrites the text of message 1"):
+    with pytest.raises(
+        RationalesError, match="leaves out or rewrites message 1, of the role 'user'"
+    ):
         encode(tokenizer, Conversation(tuple(CHAT)), Options())
 
 
@@ -204,13 +207,23 @@ def test_a_template_of_the_users_and_a_chat_around_it(chat_tokenizer):
     ("given", "said"),
     [
         (((), "Q"), "at least one document"),
-        (((" ",), "Q"), "document 1 is empty"),
+        (((" ",), "Q"), "document 1 is empty: leave it out"),
+        ((("a", {"text": "", "title": "T"}), "Q"), r"document 2 \('T'\) is empty"),
+        ((("a",), 3), "the question must be a text, not 3"),
+        ((("a",), "Q", 3), "the template must be a text, not 3"),
         ((("a", 3), "Q"), "document 2 must be a text or an object"),
         ((({"title": "t"},), "Q"), "document 1 must be a text or an object"),
-        ((("a",), "Q", "{documents}"), "must have {question} in one place"),
-        ((("a",), "Q", "{question}"), "must have {documents} in one place"),
-        ((("a",), "Q", "{documents} {documents} {question}"), "must have {documents} in one place"),
-        ((("a",), "", TEMPLATE), "there is no question"),
+        (
+            (("a",), "Q", "{documents}"),
+            "has {question} in no place: write it once, where the quest",
+        ),
+        (
+            (("a",), "Q", "{question}"),
+            "has {documents} in no place: write it once, where the docum",
+        ),
+        ((("a",), "Q", ""), "has {documents} in no place"),
+        ((("a",), "Q", "{documents} {documents} {question}"), "has {documents} in 2 places"),
+        ((("a",), "", TEMPLATE), "there is no question: give one"),
     ],
 )
 def test_documents_that_are_wrong_are_one_line(given, said):
@@ -234,6 +247,8 @@ def test_answers_are_explained_and_targets_are_of_the_answer(tiny_explainer):
         tiny_explainer.explain(**asked, continuation=" 42 km long.", target="The Supreme Court")
     own = tiny_explainer.explain(**asked, generate=2, max_size=1)
     assert len(own) == 2
+    with pytest.raises(RationalesError, match=r"token 2 is none .*; 2#1 names the word"):
+        tiny_explainer.explain(**asked, continuation=" 2 km long.", target="2")
 
 
 @pytest.mark.parametrize(
@@ -270,6 +285,7 @@ def test_units_of_the_users_own(tiny_explainer):
     assert "".join(kept).strip()
     spans = tiny_explainer.explain(text, generate=1, units=[(0, 18), (18, 30)])
     assert spans[0].units is not None
+    assert type(spans).from_json(spans.to_json()) == spans
     for units, said in (
         ([(0, 5), (3, 8)], "must not overlap"),
         ([(5, 5)], "go from one character to a later one"),
@@ -310,6 +326,65 @@ def test_the_command_takes_conversations_and_documents(run, tmp_path, tiny_folde
         assert code == 2
         assert said in err
         assert err.count("\n") == 1
+
+
+def test_prompts_that_are_wrong_are_one_line_of_the_command(
+    run, chat_tokenizer, tmp_path, tiny_model, capsys
+):
+    def file(name: str, text: str) -> str:
+        (tmp_path / name).write_text(text)
+        return str(tmp_path / name)
+
+    law = ["--documents", file("law.txt", "The law."), "--question", "How?"]
+    gemma = tmp_path / "gemma"
+    tiny_model.save_pretrained(gemma)
+    chat_tokenizer.chat_template = TEMPLATES["gemma"]
+    chat_tokenizer.save_pretrained(gemma)
+    chat = file("chat.json", json.dumps([SYSTEM, *CHAT]))
+    capsys.readouterr()  # the bar of what was saved
+    for arguments, said in (
+        (["--documents", file("empty.txt", " \n")], "document 1 ('empty.txt') is empty"),
+        ([*law, "--template", file("t.txt", "Read this.")], "has {documents} in no place"),
+        ([*law, "--template", file("q.txt", "{documents}")], "has {question} in no place"),
+        (
+            [*law, "--continuation", " 42 km", "--target", "7 km"],
+            "the target '7 km' is not in the answer, '42 km'",
+        ),
+        (
+            ["--documents", file("long.txt", "The law. " * 40), "--question", "How?"],
+            "and the model has positions for 64: shorten it by at least",
+        ),
+        (["--messages", chat, "--model", str(gemma)], "refuses the conversation: System role"),
+        (["--messages", chat], "no chat template: give a text, not messages"),
+    ):
+        code, out, err = run("explain", *arguments, model="--model" not in arguments)
+        assert (code, out) == (2, "")
+        assert said in err
+        assert err.count("\n") == 1
+    overlapping = json.dumps({"text": "The law is", "units": [[0, 5], [3, 8]]}) + "\n"
+    code, out, _ = run("explain", "--jsonl", "-", stdin=overlapping)
+    assert code == 3
+    assert "units must not overlap: one ends at 5, the next begins at 3" in out
+
+
+def test_how_much_is_too_long_is_said_exactly(tiny_explainer):
+    asked = {"documents": ["The law. " * 40], "question": "How?", "continuation": " So"}
+    with pytest.raises(RationalesError) as error:
+        tiny_explainer.explain(**asked)
+    words = str(error.value).split()
+    has, over = int(words[words.index("has") + 1]), int(words[words.index("least") + 1])
+    assert has - over - 1 == 64  # the last token is only a target
+    assert len(tiny_explainer.tokenizer("The law. " * 40)["input_ids"]) > over
+
+
+def test_an_answer_ends_where_the_positions_end(tiny_explainer):
+    text = "The law. " * 40
+    ids = tiny_explainer.tokenizer(text)["input_ids"][:62]
+    document = tiny_explainer.tokenizer.decode(ids)
+    found = tiny_explainer.explain(documents=[document], max_size=1)
+    assert len(found.tokens) <= 65
+    with pytest.raises(RationalesError, match="shorten it by at least"):
+        tiny_explainer.explain(documents=[document], generate=32)
 
 
 def test_lines_of_json_hold_conversations_and_documents(run, chat_tokenizer, tmp_path, tiny_model):

@@ -21,6 +21,7 @@ PUBLIC = [
     "Columns",
     "Context",
     "Conversation",
+    "Cost",
     "Documents",
     "Execute",
     "Explainer",

@@ -234,6 +234,11 @@ def test_units_that_overlap_or_leave_the_context_are_refused(
         Context((1, 2, 3, 4), TARGET, required=(3,), units=units)
 
 
+def test_levels_have_one_name_each() -> None:
+    with pytest.raises(RationalesError, match="1 names for 2 levels"):
+        Context((1, 2), TARGET, levels=(((0, 1),), ((0,), (1,))), level_names=("word",))
+
+
 @given(problems(), st.lists(st.booleans(), min_size=1, max_size=8))
 @properties
 def test_coarse_to_fine_ends_within_what_each_level_kept(

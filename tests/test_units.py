@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import sentencex
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from rationales.context import Token
+from rationales.context import Part, Token
 from rationales.errors import RationalesError
 from rationales.options import Options
 from rationales.text import Passage, encode
-from rationales.units import HELD_TOGETHER, LONGEST, Unit, group
+from rationales.units import HELD_TOGETHER, LEVELS, LONGEST, Unit, group, make_levels
 
 
 def tokens(pieces: Sequence[str], pinned: Sequence[int] = ()) -> list[Token]:
@@ -359,7 +360,14 @@ def test_byte_level_tokens_of_a_text(tiny_tokenizer_with_bos: PreTrainedTokenize
 
 
 _MARKS = st.sampled_from(
-    [*" \n\t.!?'’\"()-_,aeioBMé1東すก🙂\u00a0\u200d\u0301\u3000", ". ", "\n\n", "Dr. ", "👍🏽"]
+    [
+        *" \n\t.!?'’\"()-_,aeioBMé1東すก🙂\u00a0\u200d\u0301\u3000",
+        ". ",
+        "\n\n",
+        "Dr. ",
+        "👍🏽",
+        "\r\n",
+    ]
 )
 _TEXTS = st.lists(_MARKS | st.characters(exclude_categories=["Cs"]), max_size=30).map("".join)
 
@@ -373,13 +381,82 @@ def cut_texts(draw: st.DrawFn) -> list[Token]:
     return tokens(pieces, draw(st.sets(st.integers(0, len(pieces) - 1), max_size=3)))
 
 
-@given(cut_texts(), st.sampled_from(["token", "word", "sentence"]))
-def test_units_are_a_partition_into_runs_in_text_order(cut: list[Token], unit: Unit) -> None:
-    units = group(cut, unit)
+@st.composite
+def parts_of(draw: st.DrawFn, count: int) -> list[Part]:
+    """Documents that follow each other, with tokens between some of them that are in none."""
+    borders = sorted(draw(st.sets(st.integers(0, count), max_size=6)))
+    spans = [pair for pair in pairwise(borders) if draw(st.booleans())]
+    return [Part("document", str(n), *span) for n, span in enumerate(spans)]
+
+
+@given(cut_texts(), st.sampled_from(get_args(Unit)), st.data())
+def test_units_are_a_partition_into_runs_in_text_order(
+    cut: list[Token], unit: Unit, data: st.DataObject
+) -> None:
+    parts = data.draw(parts_of(len(cut)))
+    units = group(cut, unit, parts=parts)
     in_order = [index for indices in units for index in indices]
-    assert in_order == [token.index for token in cut if not token.pinned]
-    assert all(b == a + 1 for indices in units for a, b in pairwise(indices))
+    own = [token.index for token in cut if not token.pinned]
     assert () not in units
+    assert sorted(in_order) == own
+    if unit in ("document", "message"):
+        assert all([*indices] == sorted(indices) for indices in units)
+    else:  # what is between two tokens of a unit is in the unit
+        assert in_order == own
+        assert all(b == a + 1 for indices in units for a, b in pairwise(indices))
+    for indices in units:  # no unit reaches from one part into another, or out of it
+        holding = {n for n, p in enumerate(parts) for i in indices if p.start <= i < p.end}
+        outside = any(not any(p.start <= i < p.end for p in parts) for i in indices)
+        assert len(holding) + outside == 1
+
+
+@given(cut_texts(), st.data())
+def test_units_of_a_pattern_or_of_characters_are_a_partition(
+    cut: list[Token], data: st.DataObject
+) -> None:
+    own = [token.index for token in cut if not token.pinned]
+    assume(own)
+    pattern = data.draw(st.sampled_from([r"[^.]+\.", r"\w+", r"\r?\n", "東", "."]))
+    borders = sorted(data.draw(st.sets(st.integers(0, 40), max_size=8)))
+    for units in (
+        group(cut, "token", pattern=pattern),
+        group(cut, "token", spans=[*pairwise(borders)][::2]),
+    ):
+        assert () not in units
+        assert [index for indices in units for index in indices] == own
+
+
+@given(cut_texts(), st.data())
+def test_levels_are_partitions_from_coarse_to_fine(cut: list[Token], data: st.DataObject) -> None:
+    parts = data.draw(parts_of(len(cut)))
+    finest = data.draw(st.sampled_from([None, *LEVELS]))
+    levels = make_levels(partial(group, cut, parts=parts), finest)
+    assert [*levels] == [name for name in LEVELS if name in levels]
+    assert [*levels][-1] == (finest or "token")
+    own = [token.index for token in cut if not token.pinned]
+    for units in levels.values():
+        assert sorted(index for unit in units for index in unit) == own
+    assert all(len(units) > 1 for units in [*levels.values()][:-1])
+
+
+@pytest.mark.parametrize(
+    ("unit", "pieces", "expected"),
+    [
+        ("line", ["One", "\r\n", "Two\n", "Three"], ["One", "\r\n|Two\n", "Three"]),
+        ("line", ["a", ".\nb", "c", "\n"], ["a|.\nb", "c|\n"]),
+        ("paragraph", ["One.\r", "\n\r", "\nTwo"], ["One.\r", "\n\r|\nTwo"]),
+        ("paragraph", ["One.\n\nT", "wo", ".", "\n\n\n", "3"], ["One.\n\nT", "wo|.", "\n\n\n|3"]),
+        ("paragraph", ["▁One".replace("▁", " "), ".", "\n", " ", "\n", "Two"],
+         [" One|.", "\n| |\n|Two"]),
+        ("line", ["東京", "。\n大", "阪", "。"], ["東京|。\n大", "阪|。"]),
+        ("line", ["🙂", "", "\n", "👍", "", "🏽"], ["🙂|", "\n|👍||🏽"]),
+        ("paragraph", ["猫", "", "\n\n", "🙂", ""], ["猫|", "\n\n|🙂|"]),
+    ],
+)  # fmt: skip
+def test_tokens_over_the_borders_of_lines_and_paragraphs(
+    unit: Unit, pieces: list[str], expected: list[str]
+) -> None:
+    assert shown(tokens(pieces), unit) == expected
 
 
 _LANGUAGES = st.sampled_from(["en", "de", "fr", "ru", "el", "zh", "ja", "ar", "hi", "my", "xx"])

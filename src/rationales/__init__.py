@@ -38,6 +38,7 @@ _HOMES = {
     "Explanation": "result",
     "Prediction": "result",
     "Proof": "result",
+    "Cost": "result",
     "Rationale": "result",
     "Step": "result",
     "Columns": "runs.rows",
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from rationales.requests import Progress as Progress
     from rationales.requests import Request as Request
     from rationales.result import Candidate as Candidate
+    from rationales.result import Cost as Cost
     from rationales.result import Explanation as Explanation
     from rationales.result import Prediction as Prediction
     from rationales.result import Proof as Proof

@@ -74,6 +74,8 @@ class Context:
     """What a search may add, in text order; None: every token that is not always kept."""
     levels: tuple[tuple[Subset, ...], ...] = ()
     """Units from coarse to fine (sentences, words, tokens), for coarse-to-fine search."""
+    level_names: tuple[str, ...] = ()
+    """What the units of each level are called, if it is known."""
     extra_ids: tuple[int, ...] = ()
     """Ids whose log-probabilities are scored beside the target's: the alternative of a contrast."""
     span_ids: tuple[int, ...] = ()
@@ -82,11 +84,17 @@ class Context:
     """How many of the indices, the first ones, are source tokens; none for a language model."""
     excluded: Subset = ()
     """Indices that no search may add, although they are part of the full context."""
+    deletes: bool = False
+    """Whether what is left out of a subset is deleted: the kept tokens move together."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.source <= len(self.ids):
             raise RationalesError(
                 f"{self.source} source tokens in a context of {len(self.ids)} tokens"
+            )
+        if self.level_names and len(self.level_names) != len(self.levels):
+            raise RationalesError(
+                f"{len(self.level_names)} names for {len(self.levels)} levels: give one for each"
             )
         always = (*self.required, *self.pinned)
         if len(set(always)) != len(always):

@@ -11,62 +11,41 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from rationales.arguments import (
-    check_context,
-    check_scorer,
-    check_tokenizer,
-    checked_options,
-    text_list,
-)
+from rationales.arguments import check_context, check_scorer, checked_options, text_list
 from rationales.context import Context, Token
-from rationales.errors import OptionError, RationalesError, given
-from rationales.options import Input, OptionKeywords, Options, check_input
-from rationales.prompt import Given, prompt_of
+from rationales.errors import RationalesError
+from rationales.options import OptionKeywords, Options, ShownAs, check_input
+from rationales.prompt import prompt_of
 from rationales.ranking import Importances
+from rationales.reading import Reader
 from rationales.requests import Failure, Interrupted, Job, Progress, Request
-from rationales.result import Explanation, Prediction, Rationale
+from rationales.result import Cost, Explanation, Prediction, Rationale
 from rationales.scoring.protocol import SubsetScorer, fresh
-from rationales.scoring.span import merged, single_tokens
 from rationales.search.base import Asking, Search
 from rationales.search.choose import make_searches
 from rationales.search.criterion import make_criterion
 from rationales.search.driver import run
-from rationales.targets import find_targets
-from rationales.text import (
-    Passage,
-    Tokenizer,
-    check_unicode,
-    continuation_ids,
-    encode,
-    make_tokens,
-    token_text,
-)
-from rationales.units import group, make_levels
+from rationales.stability import with_stability
+from rationales.text import Tokenizer, token_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from typing_extensions import Unpack
 
 K = TypeVar("K", bound=Hashable)
-
-_ANSWER_TOKENS = 32
-"""An answer to a conversation or to a question is generated up to its end, or to so many tokens."""
+OnScored = Callable[[int, str | None], None]
 
 
-class Explainer:
+class Explainer(Reader):
     """Explains texts with one scorer.
 
     The tokenizer is needed for texts, and not by ``rationalize``. ``model`` is needed only by
     methods that look inside it; a black box has none. ``folder`` is where its weights were read
     from, if they were.
     """
-
-    kind: ClassVar[Input] = "causal"
-    """The kind of model, for which some options have no meaning."""
 
     def __init__(
         self,
@@ -78,13 +57,8 @@ class Explainer:
         adapter: str | None = None,
         folder: Path | None = None,
     ) -> None:
-        check_scorer(scorer)
-        if tokenizer is not None:
-            check_tokenizer(tokenizer)
-        self.scorer = scorer
-        self.tokenizer: Tokenizer = tokenizer
+        super().__init__(scorer, tokenizer, model)
         self.name = name
-        self.model = model
         self.adapter = adapter
         self.folder = folder
 
@@ -159,12 +133,12 @@ class Explainer:
         options: Options | Callable[[K], Options],
         *,
         start: Callable[[K], Rationale] | None = None,
-        on_scored: Callable[[int], None] | None = None,
+        on_scored: OnScored | None = None,
     ) -> Iterator[tuple[K, Rationale]]:
         """The rationale of each context with its key, as it is found; all run side by side.
 
         ``start`` gives rationales that were found before, which ``minimal`` prunes: nothing is
-        searched again. ``on_scored`` hears how many subsets were scored.
+        searched again. ``on_scored`` hears how many subsets were scored, and at which level.
         """
         for key, found in self._found(contexts, options, start, on_scored):
             if isinstance(found, RationalesError):
@@ -176,10 +150,12 @@ class Explainer:
         contexts: Iterable[tuple[K, Context]],
         options: Options | Callable[[K], Options],
         start: Callable[[K], Rationale] | None = None,
-        on_scored: Callable[[int], None] | None = None,
+        on_scored: OnScored | None = None,
         first_soon: bool = True,
     ) -> Iterator[tuple[K, Rationale | RationalesError]]:
         """What ``rationalize`` finds, or what is wrong with a context; the others go on."""
+        own = options if callable(options) else lambda key: options
+        contexts = ((key, self._shown(context, own(key))) for key, context in contexts)
         importances = Importances(self.model, getattr(self.scorer, "batch_tokens", None))
         scorer = fresh(self.scorer)
         attention = getattr(scorer, "attention", None)
@@ -204,11 +180,17 @@ class Explainer:
         """
         jobs: deque[Job | Failure] = deque()  # those begun and not yet handed out, in order
         counts = Counter[str]()
+        level: str | None = None
 
         def tell(**more: int) -> None:
             counts.update(more)
             if on_progress is not None:
-                on_progress(Progress(**counts))
+                on_progress(Progress(**counts, level=level))
+
+        def tell_scored(count: int, at: str | None) -> None:
+            nonlocal level
+            level = at
+            tell(evaluations=count)
 
         def contexts() -> Iterator[tuple[Job, Context]]:
             for request in requests:
@@ -227,21 +209,19 @@ class Explainer:
                 job = jobs.popleft()
                 if isinstance(job, Job) and job.error is not None:
                     job = Failure(job.error, job.request.id)
-                if isinstance(job, Job) and job.request.options.certify:
-                    job.found = [self._with_stability(job, each) for each in job.found]
                 yield job if isinstance(job, Failure) else self._explanation(job)
 
         try:
             for job, found in self._found(
                 contexts(),
                 lambda job: job.request.options,
-                on_scored=lambda count: tell(evaluations=count),
+                on_scored=tell_scored,
                 first_soon=first_soon,
             ):
-                if isinstance(found, Rationale):
-                    job.add(found, self.tokenizer)
-                else:
-                    job.error = job.error or found
+                try:
+                    self._add(job, found)
+                except RationalesError as error:
+                    job.error = job.error or error
                 tell(done=1)
                 yield from finished()
             yield from finished()  # what is left had no target that can be explained
@@ -250,34 +230,13 @@ class Explainer:
             partly = [self._explanation(job) for job in begun if job.found or job.over]
             raise Interrupted(partly) from error
 
-    def _with_stability(self, job: Job, found: Rationale) -> Rationale:
-        """The rationale with whether it is sufficient without gaps, and without the adapter."""
-        if found.proof is None:
-            return found
-        [context] = [each for each in job.contexts if len(each.ids) == found.target]
-        kept = context.keep(found.indices)
-        closed = Context(
-            ids=tuple(context.ids[index] for index in kept),
-            target_id=context.target_id,
-            extra_ids=context.extra_ids,
-            span_ids=context.span_ids,
-            source=sum(index < context.source for index in kept),
-        )
-
-        def is_sufficient(scorer: SubsetScorer, about: Context, kept: tuple[int, ...]) -> bool:
-            queries = [(about, kept), (context, context.keep(context.everything))]
-            score, full = merged(queries, fresh(scorer).score(single_tokens(queries)))
-            return make_criterion(job.request.options.criterion, about, full).met(score)
-
-        base = self.without_adapter().scorer
-        proof = replace(
-            found.proof,
-            deleted_sufficient=is_sufficient(self.scorer, closed, tuple(range(len(kept)))),
-            without_adapter_sufficient=(
-                None if base is self.scorer else is_sufficient(base, context, kept)
-            ),
-        )
-        return replace(found, proof=proof)
+    def _add(self, job: Job, found: Rationale | RationalesError) -> None:
+        """Add what was found for a target, with what is known only of texts; raise an error."""
+        if isinstance(found, RationalesError):
+            raise found
+        if found.proof is not None:
+            found = with_stability(job, found, self.scorer, self.without_adapter().scorer)
+        job.add(found, self.tokenizer)
 
     def grow(
         self, request: Request, on_progress: Callable[[Progress], None] | None = None
@@ -289,17 +248,17 @@ class Explainer:
         job = self._begin(request)
         evaluations = 0
 
-        def tell(count: int = 0) -> None:
+        def tell(count: int = 0, level: str | None = None) -> None:
             nonlocal evaluations
             evaluations += count
             if on_progress is not None:
-                on_progress(Progress(len(job.found), len(job.contexts), evaluations))
+                on_progress(Progress(len(job.found), len(job.contexts), evaluations, level))
 
         tell()
         yield self._explanation(job)
         contexts = enumerate(job.contexts)
         for _, rationale in self.rationalize(contexts, job.request.options, on_scored=tell):
-            job.add(rationale, self.tokenizer)
+            self._add(job, rationale)
             tell()
             yield self._explanation(job)
 
@@ -311,6 +270,7 @@ class Explainer:
         *,
         criterion: str = "argmax",
         instead_of: str | None = None,
+        evaluation: ShownAs | None = None,
     ) -> Prediction:
         """What the model predicts in the place of a token from some of the tokens before it.
 
@@ -318,10 +278,13 @@ class Explainer:
         token, ``keep`` are those of the others. Pinned tokens and the one before the target are
         kept in any case.
         """
-        options = Options(target=target, criterion=criterion, instead_of=instead_of)
+        options = Options(
+            target=target, criterion=criterion, instead_of=instead_of, evaluation=evaluation
+        )
         passage, [target] = self._passage(text, options)
         extra_ids = self._alternative(passage, [target], options)
         context = replace(passage.context(target), extra_ids=extra_ids)
+        context = self._shown(context, options)
         kept = {*keep}
         if not kept <= {*range(target)}:
             raise RationalesError(f"what is kept must come before token {target}, the target")
@@ -338,136 +301,19 @@ class Explainer:
             sufficient=make_criterion(criterion, context, full[0] if full else score).met(score),
         )
 
-    def _begin(self, request: Request) -> Job:
-        """The text tokenised and continued, its targets found, their contexts made."""
-        if not isinstance(request, Request):
-            raise RationalesError(f"give requests, as in Request(text), not {given(request)}")
-        if not isinstance(request.text, Given | tuple):
-            raise RationalesError(f"the text of a request must be a str, not {given(request.text)}")
-        check_tokenizer(self.tokenizer)
-        options = checked_options(request.options)
-        for value in (request.id, request.group, *vars(options).values()):
-            if isinstance(value, str):
-                check_unicode(value)
-        check_input(options, self.kind)
-        passage, targets = self._passage(request.text, options)
-        job = Job(request, passage, tuple(t for t in targets if t == 0))
-        targets = [t for t in targets if t > 0]
-        extra_ids = self._alternative(passage, targets, options)
-        span_ids: tuple[int, ...] = ()
-        if options.span and targets:
-            if targets[-1] - targets[0] >= len(targets):
-                raise OptionError(
-                    "{span} takes tokens that follow each other, and {target} names others: "
-                    "leave out {span}, or give a range such as 3:7"
-                )
-            span_ids = passage.ids[targets[0] + 1 : targets[-1] + 1]
-            targets = targets[:1]
-        language = options.value("language")
-        split = partial(group, passage.tokens, language=language, parts=passage.parts)
-        levels = make_levels(split, options.finest) if options.coarse_to_fine else ()
-        units = split(options.unit, pattern=options.unit_pattern, spans=options.units)
-        for target in targets:
-            context = replace(
-                passage.context(target), extra_ids=extra_ids, span_ids=span_ids, levels=levels
-            )
-            if request.within is not None:
-                excluded = {*range(target)} - {*request.within, *context.required, *context.pinned}
-                context = replace(context, excluded=tuple(sorted(excluded)))
-            if any(map(options.is_given, ("unit", "unit_pattern", "units"))):
-                context = context.grouped(units)
-            job.contexts.append(context)
-        return job
-
-    def _passage(
-        self, text: Given | Sequence[Token], options: Options
-    ) -> tuple[Passage, list[int]]:
-        """The text with its continuation, and which of its tokens are to be explained."""
-        if isinstance(text, Given):
-            passage = encode(self.tokenizer, text, options)
-        else:
-            passage = Passage.of(text)
-        if passage.source:
-            raise RationalesError("a language model has no source tokens: leave out their side")
-        self._check_ids(passage.ids)
-        # A target of a plain text names tokens of the text, unless there is an answer to it.
-        answers = options.generate is not None or passage.start < len(passage.tokens)
-        if options.target is not None and not (answers or passage.parts):
-            targets = find_targets(passage, options.target)
-        else:
-            if passage.start == len(passage.tokens):
-                most = options.value("generate") if not passage.parts else options.generate
-                passage = self._generate(passage, most or _ANSWER_TOKENS)
-            targets = [*range(passage.start, len(passage.tokens))]
-            if options.target is not None:
-                targets = find_targets(passage, options.target, passage.start)
-        self.check_length("text with its continuation", len(passage.tokens), seen=-1)
-        return passage, targets
-
-    def _alternative(
-        self, passage: Passage, targets: Sequence[int], options: Options
-    ) -> tuple[int, ...]:
-        """The id of the alternative that the targets have to beat, if there is one."""
-        if options.instead_of is None:
-            return ()
-        alternative = self._first_id(options.instead_of)
-        self._check_ids([alternative])
-        for target in targets:
-            if passage.ids[target] == alternative:
-                raise RationalesError(
-                    f"the alternative {options.instead_of!r} begins with the same token as the "
-                    f"target {passage.tokens[target].text!r}: give one that differs in its first"
-                )
-        return (alternative,)
-
-    def _first_id(self, text: str) -> int:
-        """The id of the first token of a text that might have come instead of a target."""
-        ids = continuation_ids(self.tokenizer, "\n", text)
-        if not ids:
-            raise RationalesError(f"the tokenizer makes no token of the alternative {text!r}")
-        return ids[0]
-
-    def _generate(self, passage: Passage, count: int) -> Passage:
-        """The passage with the model's own continuation of at most ``count`` tokens, by raw argmax.
-
-        The scorer itself decodes: what it generates is what it predicts. ``generate()`` would obey
-        penalties and suppressed tokens, and give targets that the model does not predict.
-        """
-        ids = list(passage.ids)
-        self.check_length("text with its continuation", len(ids) + count, seen=-1)
-        ends = end_ids(self.model, self.tokenizer)
-        scorer = fresh(self.scorer)
-        for _ in range(count):
-            context = Context(tuple(ids), target_id=0)
-            [score] = scorer.score([(context, tuple(range(len(ids))))])
-            ids.append(score.prediction_id)
-            if score.prediction_id in ends:
-                break
-        return replace(passage, tokens=make_tokens(self.tokenizer, ids, passage.pinned))
-
-    def _check_ids(self, ids: Iterable[int]) -> None:
-        """Raise if the tokenizer gives an id for which the model has no embedding."""
-        from rationales.models.files import embedded
-
-        rows = None if self.model is None else embedded(self.model)
-        for id in ids:
-            if rows is not None and id >= rows:
-                raise RationalesError(
-                    f"the tokenizer gives {token_text(self.tokenizer, id)!r} the id {id}, and the "
-                    f"model has embeddings for {rows} tokens: give the model's own tokenizer"
-                )
-
     def _explanation(self, job: Job) -> Explanation:
         """What was found for a request, complete or not."""
         evaluation = getattr(self.scorer, "evaluation", lambda context: "black-box")
+        ways = {"deleted" if each.deletes else evaluation(each) for each in job.contexts}
+        seconds = time.perf_counter() - job.started
         return Explanation(
             model=self.name,
             method=job.request.options.method,
-            evaluation="+".join(sorted({*map(evaluation, job.contexts)}, reverse=True)) or "none",
+            evaluation="+".join(sorted(ways, reverse=True)) or "none",
             tokens=job.passage.tokens,
             parts=job.passage.parts,
             rationales=tuple(sorted(job.found, key=lambda found: found.target)),
-            seconds=time.perf_counter() - job.started,
+            seconds=seconds,
             unexplainable=job.unexplainable,
             complete=len(job.found) == len(job.contexts),
             id=job.request.id,
@@ -475,6 +321,16 @@ class Explainer:
             adapter=self.adapter,
             options=job.request.options.shaping()
             | ({} if job.request.within is None else {"within": list(job.request.within)}),
+            cost=self._cost(job, seconds) if job.request.options.certify else None,
+        )
+
+    def _cost(self, job: Job, seconds: float) -> Cost:
+        """What a request has taken so far."""
+        tokens = getattr(self.scorer, "tokens", 0) - (job.tokens_before or 0)
+        return Cost(
+            subsets=sum(r.evaluations + (r.proof.evaluations if r.proof else 0) for r in job.found),
+            model_tokens=None if job.tokens_before is None else tokens,
+            seconds=round(seconds, 3),
         )
 
     def without_adapter(self) -> Explainer:
@@ -485,18 +341,6 @@ class Explainer:
             return self
         base = self.scorer.base
         return Explainer(base, self.tokenizer, name=self.name, model=base.model)
-
-    def check_length(self, what: str, tokens: int, seen: int = 0) -> None:
-        """Raise if the model has too few positions for this many tokens.
-
-        ``seen`` is −1 where the last token is only a target, which the model does not see.
-        """
-        limit = getattr(self.scorer, "max_positions", None)
-        if limit is not None and tokens + seen > limit:
-            raise RationalesError(
-                f"the {what} has {tokens} tokens, and the model has positions for {limit}: "
-                "shorten the text"
-            )
 
 
 def rationalize(
@@ -515,15 +359,6 @@ def rationalize(
     check_input(options, "ids")
     [(_, rationale)] = Explainer(scorer).rationalize([(0, context)], options)
     return rationale
-
-
-def end_ids(model: PreTrainedModel | None, tokenizer: Tokenizer) -> set[int]:
-    """The ids after which a text is over."""
-    found: set[int] = set()
-    for source in (getattr(model, "generation_config", None), tokenizer):
-        ids = getattr(source, "eos_token_id", None)
-        found.update([ids] if isinstance(ids, int) else ids or ())
-    return found
 
 
 def _guarded(search: Search) -> Asking[Rationale | RationalesError]:

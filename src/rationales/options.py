@@ -24,6 +24,7 @@ from rationales.search.criterion import parse
 from rationales.units import LEVELS, Unit
 
 Specials = Literal["pinned", "candidate"]
+ShownAs = Literal["deleted"]
 Target = str | int | Sequence[int]
 
 DEFAULTS: Mapping[str, Any] = {
@@ -75,6 +76,9 @@ class Options:
     fast: bool = False
     """Greedy search that scores a shortlist in most steps, and ends minimal: several times faster
     on long contexts and long rationales."""
+    evaluation: ShownAs | None = None
+    """How the model is shown a subset. If left out, the kept tokens stay at their positions, with
+    gaps; deleted: what is left out is deleted, and the kept tokens move together."""
     minimal: bool = False
     """Then drop tokens that are not needed, until no single one can be dropped."""
     certify: bool = False
@@ -130,11 +134,12 @@ class Options:
         object.__setattr__(self, "_given_method", self.method)
         if self.method is None:
             object.__setattr__(self, "method", "greedy" if self.beam is None else "beam")
+        if isinstance(self.units, list):  # JSON has lists only
+            pairs = (tuple(each) if isinstance(each, list) else each for each in self.units)
+            object.__setattr__(self, "units", tuple(pairs))
         check_option_values({field.name: getattr(self, field.name) for field in fields(self)})
-        for name in ("target", "units"):  # what is frozen can be hashed
-            if isinstance(value := getattr(self, name), list):
-                made = tuple(tuple(each) if isinstance(each, list) else each for each in value)
-                object.__setattr__(self, name, made)
+        if isinstance(self.target, list):  # what is frozen can be hashed
+            object.__setattr__(self, "target", tuple(self.target))
         _check_together(self)
 
     def is_given(self, name: str) -> bool:
@@ -149,10 +154,12 @@ class Options:
     def shaping(self) -> dict[str, Any]:
         """The options that decide what a rationale is, where they are not the default ones."""
         names = ["fast", "minimal", "unit", "unit_pattern", "units", "coarse_to_fine", "finest"]
-        names += ["language", "criterion"]
+        names += ["language", "criterion", "evaluation"]
         names += ["instead_of", "disjoint", "span", "max_size"]
         always = {"beam": ["beam"], "soft": ["penalty"]}.get(self.method, [])
         given = {name: getattr(self, name) for name in names if self.is_given(name)}
+        if self.units is not None:  # as JSON has them
+            given["units"] = [list(pair) for pair in self.units]
         return given | {name: self.value(name) for name in always}
 
     def change(self, **changes: Any) -> Options:
@@ -178,6 +185,7 @@ class OptionKeywords(TypedDict, total=False):
     specials: Specials
     method: str
     fast: bool
+    evaluation: ShownAs | None
     minimal: bool
     certify: bool
     beam: int | None

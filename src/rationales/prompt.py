@@ -1,6 +1,6 @@
 """What people ask models with: conversations, and questions about documents.
 
-    messages, or documents and a question ─► Prompt (text, parts) ─► tokens (text.py)
+    messages, or documents and a question ─► Prompt (chat.py) ─► tokens (text.py)
 
 A *part* is what somebody wrote: a message, a document, the question. What the chat template or the
 prompt template adds is in no part: it is pinned, always kept and never counted.
@@ -9,14 +9,11 @@ prompt template adds is in no part: it is pinned, always kept and never counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from rationales.errors import OptionError, RationalesError, first_line, given
-
-Tokenizer = Any
+from rationales.errors import RationalesError, given
 
 DOCUMENTS, QUESTION = "{documents}", "{question}"
 TEMPLATE = f"{DOCUMENTS}\n\nQuestion: {QUESTION}\nAnswer:"
@@ -24,8 +21,6 @@ TEMPLATE = f"{DOCUMENTS}\n\nQuestion: {QUESTION}\nAnswer:"
 
 _BETWEEN = "\n\n"
 """What parts two documents."""
-
-_MARK = "\N{SNOWMAN}rationales %d\N{SNOWMAN}"
 
 
 @dataclass(frozen=True)
@@ -101,13 +96,30 @@ class Documents:
                     f'"title": "…"}}, not {given(document)}'
                 )
             if not text.strip():
-                raise RationalesError(f"document {number} is empty: leave it out")
-        wanted = [DOCUMENTS] + [QUESTION] * bool(self.question)
-        for placeholder in wanted if self.template is not None else ():
-            if (self.template or "").count(placeholder) != 1:
-                raise RationalesError(f"the template must have {placeholder} in one place")
-        if self.template is not None and not self.question and QUESTION in self.template:
-            raise RationalesError(f"the template has {QUESTION}, and there is no question")
+                _, name = _document(document, number)
+                named = "" if name == str(number) else f" ({name!r})"
+                raise RationalesError(f"document {number}{named} is empty: leave it out")
+        for what, value in (("question", self.question), ("template", self.template or "")):
+            if not isinstance(value, str):
+                raise RationalesError(f"the {what} must be a text, not {given(value)}")
+        if self.template is not None:
+            self._check_template(self.template)
+
+    def _check_template(self, template: str) -> None:
+        """Raise unless each placeholder is in one place, and something is there to replace it."""
+        wanted = {DOCUMENTS: "documents", QUESTION: "question"}
+        if not self.question:
+            if QUESTION in template:
+                raise RationalesError(
+                    f"the template has {QUESTION}, and there is no question: give one"
+                )
+            del wanted[QUESTION]
+        for placeholder, what in wanted.items():
+            if (count := template.count(placeholder)) != 1:
+                raise RationalesError(
+                    f"the template has {placeholder} in {count or 'no'} place{'s' * (count > 1)}: "
+                    f"write it once, where the {what} should be"
+                )
 
     def __len__(self) -> int:
         return len(self.render().text)
@@ -163,100 +175,6 @@ def prompt_of(
     if isinstance(documents, str | Mapping):
         raise RationalesError("give a list of documents")
     return Documents(tuple(documents), question, template, search_question)
-
-
-def render(tokenizer: Tokenizer, what: Given, chat: bool = False) -> Prompt:
-    """The prompt of what a user gives; with ``chat``, as the user's message of a conversation."""
-    if isinstance(what, Conversation):
-        return _render_chat(tokenizer, what.messages)
-    prompt = what.render() if isinstance(what, Documents) else Prompt(what)
-    if not chat:
-        return prompt
-    wrapped = _render_chat(tokenizer, [{"role": "user", "content": prompt.text}])
-    if not prompt.stretches:
-        return wrapped
-    [message] = wrapped.stretches
-    # A template may strip a message: what is left of it begins and ends with a letter.
-    lost = len(prompt.text) - len(prompt.text.lstrip())
-    shift = message.start - (lost if message.end - message.start < len(prompt.text) else 0)
-    moved = (
-        replace(s, start=max(message.start, s.start + shift), end=min(message.end, s.end + shift))
-        for s in prompt.stretches
-    )
-    return replace(wrapped, stretches=tuple(moved))
-
-
-def _render_chat(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) -> Prompt:
-    """The conversation as the model's template writes it, with where each message is."""
-    if not getattr(tokenizer, "chat_template", None):
-        raise OptionError("this model has no chat template: explain the text without {chat}")
-    answer = None
-    if len(messages) > 1 and messages[-1]["role"] == "assistant" and messages[-1].get("content"):
-        *messages, last = messages
-        answer = last["content"]
-    plain = [{k: v for k, v in message.items() if k != "pinned"} for message in messages]
-    said = [n for n, message in enumerate(messages) if (message.get("content") or "").strip()]
-    text = _apply(tokenizer, plain)
-    marked = [
-        {**message, "content": _MARK % n} if n in said else message
-        for n, message in enumerate(plain)
-    ]
-    skeleton = _apply(tokenizer, marked)
-    stretches, position = [], 0
-    frames = _frames(skeleton, said)
-    for n, (before, after) in zip(said, pairwise(frames), strict=True):
-        start = position + len(before)
-        content = _content(text, start, messages[n]["content"], after)
-        if text[position:start] != before or content is None:
-            raise _rewritten(n)
-        end = start + len(content)
-        pinned = bool(messages[n].get("pinned"))
-        stretches.append(Stretch("message", messages[n]["role"], start, end, pinned))
-        position = end
-    return Prompt(text, tuple(stretches), is_rendered=True, answer=answer)
-
-
-def _apply(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) -> str:
-    try:
-        rendered: str = tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=True
-        )
-    except Exception as error:  # whatever a template raises: jinja2's errors, KeyError, TypeError
-        raise RationalesError(
-            f"this model's chat template refuses the conversation: {first_line(error)}"
-        ) from error
-    return rendered
-
-
-def _frames(skeleton: str, said: Sequence[int]) -> list[str]:
-    """What the template writes before the first message, between each two, and after the last."""
-    frames, rest = [], skeleton
-    for n in said:
-        before, mark, rest = rest.partition(_MARK % n)
-        if not mark:
-            raise _rewritten(n)
-        frames.append(before)
-    return [*frames, rest]
-
-
-def _rewritten(place: int) -> RationalesError:
-    return RationalesError(
-        f"this model's chat template rewrites the text of message {place + 1}, so its own words "
-        "cannot be told from the message's: leave out the message, or the chat template"
-    )
-
-
-def _content(text: str, start: int, content: str, after: str) -> str | None:
-    """How a message's content stands in the text from there; None if it does not.
-
-    Templates strip messages, and leave out what the assistant has thought.
-    """
-    thought = content.rpartition("</think>")[2]
-    for said in dict.fromkeys((content, thought)):
-        for form in (said, said.strip(), said.lstrip(), said.rstrip(), said.lstrip("\n")):
-            if text.startswith(form + after[:8], start):
-                return form
-    return None
 
 
 def _document(document: str | Mapping[str, Any], number: int) -> tuple[str, str]:

@@ -37,11 +37,15 @@ class Failure:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: targets explained, targets known by now, subsets scored."""
+    """How far a run is: targets explained, targets known by now, subsets scored.
+
+    ``level`` is what a search from coarse to fine adds at the moment: documents, sentences, words.
+    """
 
     done: int = 0
     total: int = 0
     evaluations: int = 0
+    level: str | None = None
 
 
 class Interrupted(KeyboardInterrupt):
@@ -66,6 +70,8 @@ class Job:
     found: list[Rationale] = field(default_factory=list)
     error: RationalesError | None = None
     started: float = field(default_factory=time.perf_counter)
+    tokens_before: int | None = None
+    """How many tokens the model had computed when it began, if the scorer counts them."""
 
     @property
     def over(self) -> bool:

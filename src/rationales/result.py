@@ -117,7 +117,8 @@ class Proof:
     """No subset of fewer units is sufficient: all were tried. If it is the rationale's own size, no
     rationale is smaller."""
     without: Step | None = None
-    """The prediction from everything but the rationale."""
+    """The prediction from everything but the rationale. How much less likely the target is then, is
+    the difference to that of ``full_context``."""
     without_sufficient: bool | None = None
     """Whether everything but the rationale is sufficient too."""
     critical_units: tuple[Unit, ...] | None = None
@@ -127,13 +128,32 @@ class Proof:
     suffix: Index | None = None
     """So many of the most recent units are sufficient by themselves, and fewer are not."""
     more: bool | None = None
-    """Whether there are more disjoint rationales than those that are listed."""
+    """Whether a search finds one more rationale that is disjoint from all that are listed."""
+    stable: bool | None = None
+    """Whether the rationale is sufficient too in all of the following ways that were tried."""
     deleted_sufficient: bool | None = None
     """Whether the rationale is sufficient too if what is left out is deleted, without gaps."""
     without_adapter_sufficient: bool | None = None
     """Whether it is sufficient too for the model without its adapter."""
     evaluations: Index = 0
-    """How many subsets were scored for the proof."""
+    """How many subsets were scored for the proof, beside those of the search."""
+    __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an explanation took: its targets share forward passes, so it is one for all of them.
+
+    Texts that are explained side by side share them too: of these, each has the cost of all that
+    was done from its beginning to its end.
+    """
+
+    subsets: Index
+    """How many subsets were scored, for searches and proofs of all its targets."""
+    model_tokens: Index | None = None
+    """How many tokens the forward passes of the model have computed, if the scorer counts them."""
+    seconds: Annotated[float, Ge(0)] = 0.0
+    """How long it took."""
     __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
 
 
@@ -188,6 +208,17 @@ class Rationale:
     def __len__(self) -> int:
         return len(self.indices)
 
+    @property
+    def without_drop(self) -> float | None:
+        """How much less likely the target is without the rationale than given everything, in nats.
+
+        None if that was not asked; infinite if the target is impossible without it.
+        """
+        if self.proof is None or self.proof.without is None or self.full_context is None:
+            return None
+        full, without = self.full_context.target_logprob, self.proof.without.target_logprob
+        return 0.0 if full == without else full - without
+
     def with_tokens(self, tokens: tuple[Token, ...]) -> Rationale:
         """This rationale and its alternatives, with the tokens of the text they belong to."""
         others = tuple(other.with_tokens(tokens) for other in self.alternatives)
@@ -233,7 +264,8 @@ class Explanation:
     """The search or the baseline that found the rationales: greedy, exhaustive …"""
     evaluation: str
     """How subsets were evaluated: sparse (kept tokens alone, at their original positions), masked
-    (the full context under a mask), black-box, or several of these joined by +."""
+    (the full context under a mask), black-box, or several of these joined by +; or deleted (kept
+    tokens alone, moved together)."""
     tokens: tuple[Token, ...]
     """All tokens of the text, in order; of a translation, first the source, then the target."""
     rationales: tuple[Rationale, ...]
@@ -254,6 +286,8 @@ class Explanation:
     """The compatibility adapter that answered for incomplete contexts."""
     options: dict[str, Any] = field(default_factory=dict, hash=False)
     """The options that decide what a rationale is (criterion, unit, fast …), if not the default."""
+    cost: Cost | None = field(default=None, compare=False)
+    """What the explanation took, if it was certified."""
     __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
 
     def __post_init__(self) -> None:
@@ -378,27 +412,17 @@ class Explanation:
         return from_dict(data)
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """One row for each target: what it is, what was kept, and whether that is sufficient."""
+        """One row for each target: what it is, what was kept, and whether that is sufficient.
+
+        Certified rationales have what was proven of them in further columns.
+        """
         try:
             import pandas
         except ImportError as error:
             raise MissingExtraError("to_dataframe()", "dataframe") from error
-        return pandas.DataFrame(
-            {
-                "target": [r.target for r in self],
-                "target_text": [r.target_text for r in self],
-                "size": [len(r) for r in self],
-                "sufficient": [r.sufficient for r in self],
-                "predicted": [r.predicted for r in self],
-                "indices": [list(r.indices) for r in self],
-                "rationale": [r.text for r in self],
-                "target_logprob": [r.steps[-1].target_logprob if r.steps else None for r in self],
-                "full_context_logprob": [
-                    r.full_context.target_logprob if r.full_context else None for r in self
-                ],
-                "evaluations": [r.evaluations for r in self],
-            }
-        )
+        from rationales.render.frame import columns
+
+        return pandas.DataFrame(columns(self))
 
 
 def _beginning(text: str, most: int = 40) -> str:

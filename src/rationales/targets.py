@@ -21,13 +21,16 @@ def find_targets(passage: Passage, target: str | int | Sequence[int], start: int
     if start:
         # To the finder, everything before is out of bounds, as pinned tokens are.
         hidden = tuple(replace(t, pinned=t.pinned or t.index < start) for t in passage.tokens)
-        found = find_targets(replace(passage, tokens=hidden, start=start), target)
+        seen = replace(passage, tokens=hidden, start=start)
+        found = find_targets(seen, target)
         what = "translation" if passage.source else "answer"
         for index in found:
             if index < start:
+                is_word = isinstance(target, str | int) and _find(seen, str(target), whole=True)
+                hint = f"; {target}#1 names the word" if is_word else ""
                 raise RationalesError(
                     f"token {index} is none of the {what}, whose tokens are "
-                    f"{start} … {len(passage.tokens) - 1}"
+                    f"{start} … {len(passage.tokens) - 1}{hint}"
                 )
         return found
     own = [token.index for token in passage.tokens if not token.pinned]

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rationales.chat import render
 from rationales.context import Context, Part, Token, causal_context, seq2seq_context
 from rationales.errors import OptionError, RationalesError
 from rationales.options import Options
-from rationales.prompt import Given, Prompt, render
+from rationales.prompt import Given, Prompt
 
 Tokenizer = Any
 """A tokenizer from transformers; typed loosely, because its two backends share no narrow type."""

@@ -12,9 +12,10 @@ from rationales.arguments import check_tokenizer
 from rationales.bitext import decoder_start, encode_source, make_pair, translation_ids
 from rationales.context import Context, Token
 from rationales.errors import RationalesError, given
-from rationales.explainer import Explainer, end_ids
+from rationales.explainer import Explainer
 from rationales.options import Input, OptionKeywords, Options, check_input
 from rationales.prompt import Conversation, Documents, Given
+from rationales.reading import end_ids
 from rationales.scoring.protocol import fresh
 from rationales.targets import find_targets
 from rationales.text import Passage

@@ -98,16 +98,16 @@ def group(
 
 def make_levels(
     split: Callable[[Unit], tuple[tuple[int, ...], ...]], finest: Unit | None = None
-) -> tuple[tuple[tuple[int, ...], ...], ...]:
+) -> dict[Unit, tuple[tuple[int, ...], ...]]:
     """The units of each level that a text has, from coarse to fine: not one unit, nor the same."""
     last = LEVELS.index("token" if finest is None else finest)
-    levels = [split(level) for level in LEVELS[: last + 1]]
-    finer = [*levels[1:], None]
-    return tuple(
-        units
-        for units, below in zip(levels, finer, strict=True)
+    levels = {level: split(level) for level in LEVELS[: last + 1]}
+    finer = [*levels.values(), None][1:]
+    return {
+        level: units
+        for (level, units), below in zip(levels.items(), finer, strict=True)
         if below is None or (len(units) > 1 and units != below)
-    )
+    }
 
 
 def group_texts(

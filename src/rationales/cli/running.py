@@ -138,12 +138,13 @@ def explain_all(explainer: Explainer, batches: Iterator[Batch], output: Output) 
 
     def tell(progress: Progress) -> None:
         subsets = f"{progress.evaluations:,} subsets"
+        what = f"searching {progress.level}s" if progress.level else "explaining"
         if output.several:  # how many there will be is not known: texts are begun as others end
             note = f"{output.answers:,} texts · {progress.done:,} targets · {subsets}"
-            bar.update("explaining", 0, None, note)
+            bar.update(what, 0, None, note)
         else:
             note = f"{progress.done}/{progress.total} targets · {subsets}"
-            bar.update("explaining", progress.done, progress.total, note)
+            bar.update(what, progress.done, progress.total, note)
 
     with Bar() as bar:
         try:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from rationales.render.marks import visible
 from rationales.result import Explanation, Rationale
+
+_MOST_NAMED = 4
+"""Critical units that are named at most; more are counted."""
 
 
 def source_line(explanation: Explanation, rationale: Rationale) -> str | None:
@@ -17,46 +21,97 @@ def source_line(explanation: Explanation, rationale: Rationale) -> str | None:
     return " · ".join(found) or None
 
 
-def proof_line(rationale: Rationale) -> str | None:
-    """What was proven of a rationale, in a line; None if nothing was."""
-    return " · ".join(_facts(rationale)) or None
+def proof_line(rationale: Rationale, unit: str = "unit") -> str | None:
+    """What was proven of a rationale, in a line; None if nothing was.
+
+    ``unit`` is what the search added: a token, a word.
+    """
+    return " · ".join(_facts(rationale, unit)) or None
 
 
-def _facts(rationale: Rationale) -> Iterator[str]:
+def unit_of(explanation: Explanation) -> str:
+    """What the search of an explanation added at a time, in a word."""
+    options = explanation.options
+    if "units" in options or "unit_pattern" in options:
+        return "unit"
+    return str(options.get("unit") or options.get("finest") or "token")
+
+
+def _facts(rationale: Rationale, unit: str) -> Iterator[str]:
     proof = rationale.proof
     if proof is None:
         return
+    # What is required is counted with the rest here: a reader sees one rationale.
+    required = int(bool(rationale.steps) and rationale.steps[0].index is not None)
     if proof.margin is not None:
-        yield f"{proof.margin:.2f} nats ahead"
+        yield f"{proof.margin:.2f} nats ahead of the runner-up"
     if rationale.optimal:
-        yield "no smaller one exists"
+        yield f"smallest: no set of fewer {unit}s is sufficient"
     elif rationale.minimal is not None:
-        yield "minimal" if rationale.minimal else "not minimal"
-        if proof.lower_bound:
-            yield f"none of fewer than {_units(proof.lower_bound)} exists"
-    if proof.without is not None and proof.without_sufficient:
-        yield "the rest is sufficient too"
-    elif proof.without is not None:
-        yield f"without it the model says {visible(proof.without.prediction_text or '?')!r}"
+        can = "no" if rationale.minimal else "not minimal: a"
+        yield f"{'minimal: ' * rationale.minimal}{can} single {unit} can be left out"
+    if proof.lower_bound and not rationale.optimal:
+        yield f"no set of fewer than {_count(proof.lower_bound + required, unit)} is sufficient"
+    if proof.without is not None:
+        said = visible(proof.without.prediction_text or "?")
+        what = "is sufficient too" if proof.without_sufficient else f"predicts {said!r}"
+        yield f"everything else {what}{_drop(rationale.without_drop)}"
     if proof.critical_units is not None:
-        count = len(proof.critical_units)
-        tried = "" if proof.critical_tried == "all" else " of its own"
-        yield f"{_units(count) if count else 'no unit'}{tried} cannot go from the full context"
+        yield _critical(rationale, proof.critical_units, unit)
     if proof.suffix is not None:
-        yield (
-            f"the last {_units(proof.suffix)} alone would do"
-            if proof.suffix
-            else ("nothing but the required is needed")
-        )
-    if proof.more:
-        yield "there are more disjoint ones"
-    for verdict, what in (
-        (proof.deleted_sufficient, "with the rest deleted"),
-        (proof.without_adapter_sufficient, "without the adapter"),
-    ):
-        if verdict is not None:
-            yield f"{'sufficient' if verdict else 'not sufficient'} {what}"
+        yield _suffix(proof.suffix, required, unit)
+    if rationale.alternatives:
+        yield f"{_count(len(rationale.alternatives), 'disjoint rationale')} beside it"
+    if proof.more is not None:
+        yield f"{'one' if proof.more else 'no'} more disjoint rationale was found"
+    if proof.stable is not None:
+        yield _stable(rationale)
+    yield f"proof: {_count(proof.evaluations, 'subset')} scored"
 
 
-def _units(count: int) -> str:
-    return "1 unit" if count == 1 else f"{count} units"
+def _drop(drop: float | None) -> str:
+    """How much less likely the target is, in brackets."""
+    if drop is None:
+        return ""
+    if math.isinf(drop):
+        return " (the target is impossible)"
+    return f" (target {abs(drop):.2f} nats {'less' if drop >= 0 else 'more'} likely)"
+
+
+def _critical(rationale: Rationale, units: tuple[tuple[int, ...], ...], unit: str) -> str:
+    """Which single units the full context cannot do without."""
+    proof = rationale.proof
+    own = " of the rationale" if proof and proof.critical_tried == "rationale" else ""
+    if not units:
+        return f"the full context needs no single {unit}{own}"
+    if len(units) > _MOST_NAMED or not rationale.tokens:
+        return f"the full context needs each of {_count(len(units), unit)}{own}"
+    texts = ("".join(rationale.tokens[i].text for i in each).strip() for each in units)
+    return f"the full context needs {', '.join(repr(visible(text)) for text in texts)}"
+
+
+def _suffix(size: int, required: int, unit: str) -> str:
+    """How much of the recent context is sufficient."""
+    if size + required == 0:
+        return "the pinned tokens alone are sufficient"
+    if size + required == 1:
+        return f"the last {unit} alone is sufficient"
+    return f"the last {_count(size + required, unit)} alone are sufficient"
+
+
+def _stable(rationale: Rationale) -> str:
+    """Whether it is sufficient too if the model is asked in other ways."""
+    proof = rationale.proof
+    ways = {
+        "if the rest is deleted": proof and proof.deleted_sufficient,
+        "without the adapter": proof and proof.without_adapter_sufficient,
+    }
+    failed = [way for way, verdict in ways.items() if verdict is False]
+    if failed:
+        return f"not stable: not sufficient {' and '.join(failed)}"
+    passed = [way for way, verdict in ways.items() if verdict]
+    return f"stable: sufficient too {' and '.join(passed)}"
+
+
+def _count(count: int, what: str) -> str:
+    return f"1 {what}" if count == 1 else f"{count} {what}s"

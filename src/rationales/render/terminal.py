@@ -29,12 +29,14 @@ from rationales.render.marks import (
     marks_of,
     visible,
 )
-from rationales.render.proof import proof_line, source_line
+from rationales.render.proof import proof_line, source_line, unit_of
 from rationales.render.steps import steps_table
 from rationales.result import Explanation, Rationale
 
 _LEAST_BESIDE = 16
 """Characters that the words of the translation need beside the matrix, at least."""
+
+_DELETED = "What is not kept was deleted: the model saw the kept tokens side by side, without gaps."
 
 
 def show(explanation: Explanation, *, steps: bool = False, console: Console | None = None) -> None:
@@ -55,8 +57,10 @@ def show(explanation: Explanation, *, steps: bool = False, console: Console | No
         matrix = _matrix(explanation, width)
         put(matrix or _table(explanation, width, marks))
         put(_legend(explanation, width, None if matrix else marks))
+        if explanation.evaluation == "deleted":
+            put(Text(_DELETED, FAINT))
     for rationale in explanation:
-        told = (source_line(explanation, rationale), proof_line(rationale))
+        told = (source_line(explanation, rationale), proof_line(rationale, unit_of(explanation)))
         if lines := [line for line in told if line]:
             target = visible(rationale.target_text or str(rationale.target))
             put(Text.assemble((target, "bold"), " — ", " — ".join(lines)))
@@ -73,9 +77,13 @@ def _header(explanation: Explanation) -> Text:
         parts.append("compatible")
     parts.append(explanation.method)
     for name, value in explanation.options.items():
+        if name == "evaluation":
+            continue  # said below
         name = name.replace("_", "-")
         parts.append(name if value is True else f"{name} {label(str(value))}")
     parts += [f"{explanation.evaluation} evaluation", f"{explanation.seconds:.1f} s"]
+    if explanation.cost is not None and explanation.cost.model_tokens is not None:
+        parts.append(f"{explanation.cost.model_tokens:,} model tokens")
     if not explanation.complete:
         parts.append("interrupted: only the finished targets")
     return Text(" · ".join(parts), style=FAINT)

@@ -17,6 +17,7 @@ class AdaptedScorer:
     """Scores full contexts with ``base`` and proper subsets with ``adapted``."""
 
     pass_tokens = PASS_TOKENS
+    can_delete = True
 
     def __init__(self, base: CausalScorer, adapted: CausalScorer) -> None:
         self.base = base

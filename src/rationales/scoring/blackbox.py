@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rationales.errors import RationalesError, given
-from rationales.scoring.protocol import Query, Score
+from rationales.scoring.protocol import Query, Score, closed_up
 from rationales.ties import ROUNDING
 
 Predict = Callable[[list[tuple[list[int], list[int]]], int], Sequence[tuple[float, int]]]
@@ -20,6 +20,8 @@ class BlackBoxScorer:
     back, for each, the target's log-probability and the id of the most likely next token. That is
     sufficient for greedy and exhaustive search. It is called with at most ``batch_size`` subsets.
     """
+
+    can_delete = True
 
     def __init__(self, predict: Predict, *, batch_size: int = 64) -> None:
         if not callable(predict):
@@ -45,7 +47,8 @@ class BlackBoxScorer:
         return [scores[place] for place in range(len(queries))]
 
     def _ask(self, queries: Sequence[Query], target_id: int) -> list[Score]:
-        subsets = [([context.ids[i] for i in kept], list(kept)) for context, kept in queries]
+        shown = map(closed_up, queries)
+        subsets = [([context.ids[i] for i in kept], list(kept)) for context, kept in shown]
         answers: Any = self._predict(subsets, target_id)
         no_list = (
             isinstance(answers, str | bytes | Mapping | set) or getattr(answers, "ndim", 1) == 0

@@ -15,7 +15,7 @@ from rationales.context import Context
 from rationales.errors import RationalesError, first_line
 from rationales.scoring import positions
 from rationales.scoring.guard import LOCK, at_rest, signature
-from rationales.scoring.protocol import PASS_TOKENS, Evaluation, Query, Score
+from rationales.scoring.protocol import PASS_TOKENS, Evaluation, Query, Score, closed_up
 from rationales.scoring.verdicts import Verdicts
 from rationales.ties import TIE
 
@@ -45,6 +45,7 @@ class ModelScorer(ABC):
     """
 
     pass_tokens = PASS_TOKENS
+    can_delete = True
 
     def __init__(self, model: PreTrainedModel, batch_tokens: int, evaluation: str) -> None:
         if batch_tokens < 1:
@@ -108,7 +109,7 @@ class ModelScorer(ABC):
                     "a decoder predicts from the token before the target: it must be kept, "
                     "so make it required or pinned in the context"
                 )
-        return self._score(queries)
+        return self._score([closed_up(query) for query in queries])
 
     @abstractmethod
     def _score(self, queries: Sequence[Query]) -> list[Score]:

@@ -2,7 +2,7 @@
 
 A scorer answers a batch of questions. Its contract:
 
-- kept tokens keep their *original positions*;
+- kept tokens keep their *original positions*, unless the context deletes what is left out;
 - an answer does not depend on what else is in the batch, or on how the batch was cut;
 - the full subset reproduces the model's ordinary forward pass.
 
@@ -56,6 +56,31 @@ class SubsetScorer(Protocol):
     def score(self, queries: Sequence[Query]) -> list[Score]:
         """One score for each query, in order."""
         ...
+
+
+def can_delete(scorer: SubsetScorer) -> bool:
+    """Whether a scorer answers for contexts that delete what is left out."""
+    return getattr(scorer, "can_delete", False) is True
+
+
+def closed_up(query: Query) -> Query:
+    """The query, about kept tokens that have moved together if its context deletes the others.
+
+    Of a source of which nothing is kept, one token stays that is not kept: a translation has one.
+    """
+    context, kept = query
+    if not context.deletes or len(kept) == len(context.ids):
+        return query
+    source = sum(index < context.source for index in kept)
+    gone = (0,) if context.source and not source else ()
+    closed = Context(
+        ids=tuple(context.ids[index] for index in (*gone, *kept)),
+        target_id=context.target_id,
+        extra_ids=context.extra_ids,
+        span_ids=context.span_ids,
+        source=source or len(gone),
+    )
+    return closed, tuple(range(len(gone), len(closed.ids)))
 
 
 def fresh(scorer: SubsetScorer) -> SubsetScorer:

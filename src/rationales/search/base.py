@@ -9,7 +9,7 @@ answered ahead saves one. What a search finds does not depend on what was answer
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from rationales.context import Context, Subset
 from rationales.result import Candidate, Rationale, Step, Stopped
@@ -34,6 +34,9 @@ class Asked(list[Subset]):
     A block is likely to be asked for next, the first one most; a part of one would save nothing.
     """
 
+    level: str | None = None
+    """What the units are called that the search adds now, in a search level by level."""
+
     def __init__(self, subsets: Iterable[Subset], ahead: Iterator[list[Subset]]) -> None:
         super().__init__(subsets)
         self.ahead = ahead
@@ -42,23 +45,43 @@ class Asked(list[Subset]):
 def remembering(search: Asking[Found]) -> Asking[Found]:
     """The search, asked nothing twice: levels, pruning and proofs ask about the same subsets."""
     known: dict[frozenset[int], Score] = {}
-    wanted = next(search)
-    while True:
-        new = {frozenset(s): s for s in wanted if frozenset(s) not in known}
-        found: dict[frozenset[int], Score] = {}
-        if new:
-            asked = Asked(new.values(), getattr(wanted, "ahead", iter(())))
-            scores = yield asked
-            found = {frozenset(s): score for s, score in zip(asked, scores, strict=True)}
-            wanted += asked[len(new) :]
-        answers = [found[key] if (key := frozenset(s)) in found else known[key] for s in wanted]
-        if len(known) < _REMEMBERED:
-            known |= found
-        try:
+
+    def unknown(subsets: Iterable[Subset]) -> list[Subset]:
+        return [*{key: s for s in subsets if (key := frozenset(s)) not in known}.values()]
+
+    try:
+        wanted = next(search)
+        while True:
+            found: dict[frozenset[int], Score] = {}
+            if new := unknown(wanted):
+                asked = Asked(new, map(unknown, getattr(wanted, "ahead", ())))
+                asked.level = getattr(wanted, "level", None)
+                scores = yield asked
+                found = {frozenset(s): score for s, score in zip(asked, scores, strict=True)}
+                wanted += asked[len(new) :]
+            keys = [*map(frozenset, wanted)]
+            answers = [found[key] if key in found else known[key] for key in keys]
+            if len(known) < _REMEMBERED:
+                known |= found
             wanted = search.send(answers)
-        except StopIteration as end:
-            result: Found = end.value
-            return result
+    except StopIteration as end:
+        return cast(Found, end.value)
+    finally:
+        search.close()
+
+
+def at_level(level: str, search: Search) -> Search:
+    """The search, which tells the level with all that it asks for."""
+    try:
+        wanted = next(search)
+        while True:
+            if isinstance(wanted, Asked):
+                wanted.level = level
+            wanted = search.send((yield wanted))
+    except StopIteration as end:
+        return cast(Rationale, end.value)
+    finally:
+        search.close()
 
 
 class Trail:

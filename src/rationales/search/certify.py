@@ -6,23 +6,33 @@
     without       what the model predicts from everything but the rationale
     critical      single units without which the full context is not sufficient
     suffix        how many of the most recent units are sufficient by themselves
+    more          whether another rationale is found among what is left
 
-Each is asked within a budget. What could not be asked is absent, never false.
+Each is asked within a budget of subsets. What could not be asked is absent, never false.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, islice
+from typing import TYPE_CHECKING
 
 from rationales.context import Context
 from rationales.result import Proof, Rationale, Unit
 from rationales.scoring.protocol import Score
-from rationales.search.base import Asking, Trail, Units, make_step
+from rationales.search.base import Asking, Search, Trail, Units, make_step
 from rationales.search.criterion import Criterion
 from rationales.search.prune import without_one
+
+if TYPE_CHECKING:
+    from rationales.options import Options
+
+_BUDGET = 1000
+"""Subsets that certify a rationale at most, if nothing else is asked for."""
+
+_STABILITY = 2
+"""Of these, so many are left for whether the rationale is stable (``stability.py``)."""
 
 _SHORT = 128
 """In contexts of more tokens, only the rationale's own units are tried as critical ones: each such
@@ -34,49 +44,83 @@ _SUFFIX_TOKENS = 20_000
 _AT_ONCE = 16
 """Suffixes that are asked for together."""
 
+_SMALLER_AT_ONCE = 512
+"""Smaller subsets that are asked for together."""
+
+
+def budget_of(options: Options) -> float:
+    """How many subsets may be scored to certify a rationale."""
+    return math.inf if options.max_evaluations == 0 else options.max_evaluations or _BUDGET
+
 
 def certify(
-    context: Context, found: Rationale, criterion: Criterion, full: Score, budget: float
+    context: Context,
+    found: Rationale,
+    criterion: Criterion,
+    full: Score,
+    budget: float,
+    another: Search | None = None,
 ) -> Asking[Rationale]:
     """The rationale with its proof; one that is not sufficient has nothing to prove.
 
     ``budget`` is how many subsets are scored at most. ``full`` is the score of the full context.
+    ``another`` searches for one more disjoint rationale; None if there is known to be none.
     """
     if not found.sufficient:
         return found
     trail = Trail(context, criterion)
+    left = budget - _STABILITY
     kept = tuple(unit for unit in context.choices if {*unit} <= {*found.indices})
-    [score] = yield from trail.ask([kept])
-    fewer = yield from trail.ask(without_one(kept))
-    minimal = not any(map(trail.criterion.met, fewer))
     others = tuple(unit for unit in context.choices if unit not in kept)
-    [without] = yield from trail.ask([others])
+    own = yield from _ask(trail, [kept], left)
+    fewer = yield from _ask(trail, without_one(kept), left)
+    without = yield from _ask(trail, [others], left)
     critical = None
     if trail.criterion.met(full):  # or there is no prediction to change
-        critical = yield from _critical(trail, kept)
-    suffix = yield from _suffix(trail, budget)
-    bound = yield from _lower_bound(trail, len(kept), budget)
-    smallest = bound is not None and bound == len(kept)
+        critical = yield from _critical(trail, kept, left)
+    suffix = yield from _suffix(trail, left)
+    bound, smaller = yield from _lower_bound(trail, len(kept), left)
+    more: bool | None = False
+    spent = 0
+    if another is not None:
+        more, spent = yield from _more(another, left - trail.evaluations)
     proof = Proof(
-        margin=score.margin,
+        margin=own[0].margin if own else None,
         lower_bound=bound,
-        without=make_step(without),
-        without_sufficient=trail.criterion.met(without),
+        without=make_step(without[0]) if without else None,
+        without_sufficient=trail.criterion.met(without[0]) if without else None,
         critical_units=critical,
-        critical_tried="all" if len(context.ids) <= _SHORT else "rationale",
+        critical_tried=None if critical is None else "all" if _is_short(context) else "rationale",
         suffix=suffix,
-        evaluations=trail.evaluations,
+        more=more,
+        evaluations=trail.evaluations + spent,
     )
-    if smallest and context.excluded:
-        smallest = False  # among all tokens, a smaller one may be sufficient
-    return replace(found, minimal=minimal, optimal=True if smallest else found.optimal, proof=proof)
+    minimal = found.minimal if fewer is None else not any(map(trail.criterion.met, fewer))
+    optimal = False if smaller else found.optimal
+    if bound == len(kept) and not context.excluded:  # else a smaller one may be among all tokens
+        optimal = True
+    return replace(found, minimal=minimal, optimal=optimal, proof=proof)
 
 
-def _critical(trail: Trail, kept: Units) -> Asking[tuple[Unit, ...]]:
-    """The units without each of which the full context is not sufficient."""
+def _ask(trail: Trail, many: list[Units], budget: float) -> Asking[list[Score] | None]:
+    """The scores of these units; None if the budget has no room for them."""
+    if trail.evaluations + len(many) > budget:
+        return None
+    return (yield from trail.ask(many))
+
+
+def _is_short(context: Context) -> bool:
+    return len(context.ids) <= _SHORT
+
+
+def _critical(trail: Trail, kept: Units, budget: float) -> Asking[tuple[Unit, ...] | None]:
+    """The units without each of which the full context is not sufficient; None: not known."""
     choices = trail.context.choices
-    tried = choices if len(trail.context.ids) <= _SHORT else kept
-    scores = yield from trail.ask([tuple(u for u in choices if u != unit) for unit in tried])
+    tried = choices if _is_short(trail.context) else kept
+    rest = [tuple(u for u in choices if u != unit) for unit in tried]
+    scores = yield from _ask(trail, rest, budget)
+    if scores is None:
+        return None
     missed = zip(tried, scores, strict=True)
     return tuple(unit for unit, score in missed if not trail.criterion.met(score))
 
@@ -89,9 +133,11 @@ def _suffix(trail: Trail, budget: float) -> Asking[int | None]:
         sizes = range(size, min(size + _AT_ONCE, len(choices) + 1))
         suffixes = [choices[len(choices) - n :] for n in sizes]
         tokens += sum(len(unit) for suffix in suffixes for unit in suffix)
-        if tokens > _SUFFIX_TOKENS or trail.evaluations + len(suffixes) > budget:
+        if tokens > _SUFFIX_TOKENS:
             return None
-        scores = yield from trail.ask(suffixes)
+        scores = yield from _ask(trail, suffixes, budget)
+        if scores is None:
+            return None
         for n, score in zip(sizes, scores, strict=True):
             if trail.criterion.met(score):
                 return n
@@ -99,17 +145,34 @@ def _suffix(trail: Trail, budget: float) -> Asking[int | None]:
     return None
 
 
-def _lower_bound(trail: Trail, size: int, budget: float) -> Asking[int | None]:
-    """No subset of fewer units than this is sufficient; None if not even the smallest was tried."""
+def _more(search: Search, budget: float) -> Asking[tuple[bool | None, int]]:
+    """Whether a search finds a sufficient subset (None: not known), and how many it has asked."""
+    asked = 0
+    try:
+        wanted = next(search)
+        while asked + len(wanted) <= budget:
+            asked += len(wanted)
+            scores = yield wanted
+            wanted = search.send(scores)
+    except StopIteration as end:
+        return end.value.sufficient, asked
+    finally:
+        search.close()
+    return None, asked
+
+
+def _lower_bound(trail: Trail, size: int, budget: float) -> Asking[tuple[int | None, bool]]:
+    """No subset of fewer units than this is sufficient, and whether one of so many is.
+
+    None if not even the smallest was tried.
+    """
     choices = trail.context.choices
     for fewer in range(size):
         if trail.evaluations + math.comb(len(choices), fewer) > budget:
-            return fewer
-        scores = yield from _all(trail, choices, fewer)
-        if any(map(trail.criterion.met, scores)):
-            return fewer
-    return size
-
-
-def _all(trail: Trail, choices: Sequence[tuple[int, ...]], size: int) -> Asking[list[Score]]:
-    return (yield from trail.ask([*combinations(choices, size)]))
+            return fewer or None, False
+        subsets = combinations(choices, fewer)
+        while batch := [*islice(subsets, _SMALLER_AT_ONCE)]:
+            scores = yield from trail.ask(batch)
+            if any(map(trail.criterion.met, scores)):
+                return fewer, True
+    return size, False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,8 +14,8 @@ from rationales.ranking import Importances, order
 from rationales.result import Rationale
 from rationales.search.base import Search, make_step, remembering
 from rationales.search.beam import beam
-from rationales.search.certify import certify
-from rationales.search.combined import coarse_to_fine, disjoint
+from rationales.search.certify import budget_of, certify
+from rationales.search.combined import coarse_to_fine, disjoint, left_over
 from rationales.search.criterion import Criterion, is_first_choice, make_criterion
 from rationales.search.exhaustive import exhaustive
 from rationales.search.fast import fast
@@ -33,9 +32,6 @@ Rank = Callable[[], Sequence[float]]
 """Gives a baseline the importance of each index; called when the search starts, not before."""
 Attention = Callable[[Context], Sequence[float] | None]
 """The attention that a prediction pays to each index of the full context, where that is known."""
-
-_BUDGET = 1000
-"""Subsets that certify a rationale at most, if nothing else is asked for."""
 
 _MOST_TOGETHER = 256
 """Contexts that are attributed together at most."""
@@ -77,11 +73,11 @@ def make_search(
     looked = options.fast and attention is not None and (context.levels or context.units)
     paid = attention(context) if looked and attention is not None else None
 
-    def find(context: Context, options: Options = options) -> Search:
-        rationale = start
+    def find(within: Context, options: Options = options) -> Search:
+        rationale = start if within is context else None
         if rationale is None:
-            rationale = yield from _search(context, criterion, options, rank, paid)
-        return (yield from prune(context, rationale, criterion)) if options.minimal else rationale
+            rationale = yield from _search(within, criterion, options, rank, paid)
+        return (yield from prune(within, rationale, criterion)) if options.minimal else rationale
 
     def level_by_level(context: Context) -> Search:
         # The largest size is one of tokens: it does not bound sentences and words.
@@ -91,17 +87,15 @@ def make_search(
     if options.coarse_to_fine and not context.levels:
         raise RationalesError("coarse-to-fine search needs levels of units: give Context(levels=…)")
     search = level_by_level if options.coarse_to_fine else find
-    # Certified, one more is looked for, to know whether there are more.
-    rationale = yield from disjoint(context, options.disjoint + options.certify, search)
+    rationale = yield from disjoint(context, options.disjoint, search)
     if options.certify:
-        others = rationale.alternatives
-        more = len(others) >= options.disjoint
-        rationale = replace(rationale, alternatives=others[: options.disjoint - 1])
+        left = left_over(context, rationale)
+        if len(rationale.alternatives) < options.disjoint - 1:
+            left = None  # one more was looked for in vain
         whole = context.grouped(context.levels[-1]) if options.coarse_to_fine else context
-        budget = math.inf if options.max_evaluations == 0 else options.max_evaluations or _BUDGET
-        rationale = yield from certify(whole, rationale, criterion, full, budget)
-        if rationale.proof is not None:
-            rationale = replace(rationale, proof=replace(rationale.proof, more=more))
+        another = None if left is None else search(left)
+        limit = budget_of(options)
+        rationale = yield from certify(whole, rationale, criterion, full, limit, another)
     if context.units is None and options.finest in (None, "token"):
         # Those of disjoint and coarse-to-fine search are tokens.
         others = tuple(replace(other, units=None) for other in rationale.alternatives)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rationales.context import Context
 from rationales.result import Rationale
-from rationales.search.base import Search
+from rationales.search.base import Search, at_level
 
 Find = Callable[[Context], Search]
 
@@ -20,11 +20,12 @@ def coarse_to_fine(context: Context, find: Find, find_last: Find) -> Search:
     """
     evaluations, within = 0, (*context.required, *context.candidates)
     searches = [find] * (len(context.levels) - 1) + [find_last]
-    for search, units in zip(searches, context.levels, strict=True):
+    names = context.level_names or ("unit",) * len(context.levels)
+    for search, units, name in zip(searches, context.levels, names, strict=True):
         level = context.grouped(units, within)
         if len(level.choices) < 2 and units is not context.levels[-1]:
             continue  # nothing to choose from
-        rationale = yield from search(level)
+        rationale = yield from at_level(name, search(level))
         evaluations += rationale.evaluations
         if not rationale.sufficient:
             break  # finer levels see less, not more
@@ -39,16 +40,27 @@ def disjoint(context: Context, how_many: int, find: Find) -> Search:
     not sufficient, or when what is required is sufficient on its own.
     """
     found: list[Rationale] = []
-    left, evaluations = context, 0
-    for _ in range(how_many):
+    evaluations = 0
+    left: Context | None = context
+    while left is not None and len(found) < how_many:
         rationale = yield from find(left)
         evaluations += rationale.evaluations
         if found and not rationale.sufficient:
             break
         found.append(rationale)
-        used = {*rationale.indices} - {*context.required}
-        if not used or not rationale.sufficient:
-            break
-        left = replace(left, units=tuple(u for u in left.choices if used.isdisjoint(u)))
+        left = left_over(left, rationale)
     first, *others = found
     return replace(first, alternatives=tuple(others), evaluations=evaluations)
+
+
+def left_over(context: Context, rationale: Rationale) -> Context | None:
+    """The context with what a rationale and its alternatives have not used.
+
+    None if nothing more is to be found: the last of them is not sufficient, or needs nothing.
+    """
+    all_found = (rationale, *rationale.alternatives)
+    used = [{*each.indices} - {*context.required} for each in all_found]
+    if not all(used) or not all(each.sufficient for each in all_found):
+        return None
+    gone = {index for indices in used for index in indices}
+    return replace(context, units=tuple(u for u in context.choices if gone.isdisjoint(u)))

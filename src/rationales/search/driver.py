@@ -61,13 +61,14 @@ def run(
     searches: Iterable[tuple[Key, Context, Asking[Found]]],
     scorer: SubsetScorer,
     *,
-    on_evaluations: Callable[[int], None] | None = None,
+    on_evaluations: Callable[[int, str | None], None] | None = None,
     first_soon: bool = True,
 ) -> Iterator[tuple[Key, Found]]:
     """The rationale of each search, as it finishes, with the key it was given under.
 
     Searches are started only as a round of questions has room, so any number of them runs in
-    bounded memory. ``on_evaluations`` is told how many subsets were scored each time. Without
+    bounded memory. ``on_evaluations`` is told how many subsets were scored each time, and at
+    which level the search is that was begun first, if it goes level by level. Without
     ``first_soon``, rounds are large from the beginning: the whole is sooner done, the first later.
 
     An error while the questions of a search are scored is raised inside that search, and is
@@ -82,7 +83,8 @@ def run(
             _look_ahead(pool, getattr(scorer, "pass_tokens", 0))
             answers = _score(scorer, pool)
             if on_evaluations is not None:
-                on_evaluations(sum(len(running.wanted) for running in pool))
+                level = getattr(pool[0].wanted, "level", None)
+                on_evaluations(sum(len(running.wanted) for running in pool), level)
             for running, answer in zip(pool, answers, strict=True):
                 running.total += running.tokens
                 try:

@@ -123,7 +123,7 @@ def _proposals(
     if sum(len(unit) + always for unit in context.choices) <= shortlist.long:
         return [], []
     most = min(trail.limit, len(proposed))
-    alone = [(unit,) for unit in proposed[: min(most, shortlist.alone)]]
+    alone: list[Units] = [(unit,) for unit in proposed[: min(most, shortlist.alone)]]
     return alone, [proposed[:size] for size in shortlist.leaps if size <= most]
 
 

@@ -1,0 +1,182 @@
+"""Chat templates: a conversation as the model reads it, and where in it each message is.
+
+A template is rendered twice: with the messages, and with a mark in the place of each. What is
+around the marks is the template's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from rationales.errors import OptionError, RationalesError, first_line
+from rationales.prompt import Conversation, Documents, Given, Prompt, Stretch
+
+Tokenizer = Any
+
+_MARK = "\N{SNOWMAN}rationales %d\N{SNOWMAN}"
+
+_END_OF_THOUGHT = "</think>"
+_THOUGHTS = ("reasoning_content", "thinking")
+"""Where a message has what the assistant has thought, if that is not in its content."""
+
+
+def render(tokenizer: Tokenizer, what: Given, chat: bool = False) -> Prompt:
+    """The prompt of what a user gives; with ``chat``, as the user's message of a conversation."""
+    if isinstance(what, Conversation):
+        if not getattr(tokenizer, "chat_template", None):
+            raise RationalesError("this model has no chat template: give a text, not messages")
+        return _render_chat(tokenizer, what.messages)
+    prompt = what.render() if isinstance(what, Documents) else Prompt(what)
+    if not chat:
+        return prompt
+    wrapped = _render_chat(tokenizer, [{"role": "user", "content": prompt.text}])
+    if not prompt.stretches:
+        return wrapped
+    [message] = wrapped.stretches
+    # A template may strip a message: what is left of it begins and ends with a letter.
+    lost = len(prompt.text) - len(prompt.text.lstrip())
+    shift = message.start - (lost if message.end - message.start < len(prompt.text) else 0)
+    moved = (
+        replace(s, start=max(message.start, s.start + shift), end=min(message.end, s.end + shift))
+        for s in prompt.stretches
+    )
+    return replace(wrapped, stretches=tuple(moved))
+
+
+def _render_chat(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) -> Prompt:
+    """The conversation as the model's template writes it, with where each message is."""
+    if not getattr(tokenizer, "chat_template", None):
+        raise OptionError("this model has no chat template: explain the text without {chat}")
+    answer = None
+    if len(messages) > 1 and messages[-1]["role"] == "assistant" and messages[-1].get("content"):
+        *messages, last = messages
+        answer = last["content"]
+    plain = [{k: v for k, v in message.items() if k != "pinned"} for message in messages]
+    text = _apply(tokenizer, plain)
+    try:
+        stretches = _find_pieces(tokenizer, text, plain, apart=False)
+    except RationalesError:
+        if not any(_END_OF_THOUGHT in (message.get("content") or "") for message in plain):
+            raise
+        stretches = _find_pieces(tokenizer, text, plain, apart=True)
+    kept = [bool(message.get("pinned")) for message in messages]
+    found = tuple(replace(stretch, pinned=kept[n]) for n, stretch in stretches)
+    return Prompt(text, found, is_rendered=True, answer=answer)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What a message says, or what it has thought: a template may leave out the latter."""
+
+    message: int
+    name: str
+    text: str
+    is_thought: bool = False
+
+
+def _find_pieces(
+    tokenizer: Tokenizer, text: str, messages: Sequence[Mapping[str, Any]], apart: bool
+) -> list[tuple[int, Stretch]]:
+    """Where each message is in the rendered text, and which one it is.
+
+    ``apart``: the template cuts thoughts out of what the assistant says, and writes them itself.
+    """
+    marked, pieces = _marked(messages, apart)
+    skeleton = _apply(tokenizer, marked)
+    places = {n: skeleton.find(_MARK % n) for n in range(len(pieces))}
+    for n, piece in enumerate(pieces):
+        if places[n] < 0 and not piece.is_thought:
+            raise _rewritten(piece)
+    shown = sorted((place, n) for n, place in places.items() if place >= 0)
+    frames = _frames(skeleton, [n for _, n in shown])
+    found, position = [], 0
+    for (_, n), (before, after) in zip(shown, pairwise(frames), strict=True):
+        start = position + len(before)
+        content = _content(text, start, pieces[n].text, after)
+        if text[position:start] != before or content is None:
+            raise _rewritten(pieces[n])
+        position = start + len(content)
+        found.append((pieces[n].message, Stretch("message", pieces[n].name, start, position)))
+    return found
+
+
+def _marked(
+    messages: Sequence[Mapping[str, Any]], apart: bool
+) -> tuple[list[dict[str, Any]], list[_Piece]]:
+    """The messages with a mark for each text in them, and these texts."""
+    pieces: list[_Piece] = []
+
+    def mark(piece: _Piece) -> str:
+        if not piece.text.strip():
+            return piece.text
+        pieces.append(piece)
+        return _MARK % (len(pieces) - 1)
+
+    marked = []
+    for n, message in enumerate(messages):
+        role, new = message["role"], dict(message)
+        for name in _THOUGHTS:
+            if isinstance(message.get(name), str):
+                new[name] = mark(_Piece(n, f"{role} (thinking)", message[name], True))
+        content = message.get("content")
+        thought, end, said = (content or "").rpartition(_END_OF_THOUGHT)
+        if apart and end:
+            before, begin, thought = thought.rpartition("<think>")
+            thought = mark(_Piece(n, f"{role} (thinking)", thought, True))
+            new["content"] = before + begin + thought + end + mark(_Piece(n, role, said))
+        elif content is not None:
+            new["content"] = mark(_Piece(n, role, content))
+        marked.append(new)
+    return marked, pieces
+
+
+def _apply(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) -> str:
+    try:
+        rendered: str = tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=True
+        )
+    except Exception as error:  # whatever a template raises: jinja2's errors, KeyError, TypeError
+        raise RationalesError(
+            f"this model's chat template refuses the conversation: {first_line(error)}"
+        ) from error
+    return rendered
+
+
+def _frames(skeleton: str, marks: Sequence[int]) -> list[str]:
+    """What the template writes before the first message, between each two, and after the last."""
+    frames, rest = [], skeleton
+    for n in marks:
+        before, _, rest = rest.partition(_MARK % n)
+        frames.append(before)
+    return [*frames, rest]
+
+
+def _rewritten(piece: _Piece) -> RationalesError:
+    return RationalesError(
+        f"this model's chat template leaves out or rewrites message {piece.message + 1}, of the "
+        f"role {piece.name!r}, so its words cannot be told from the template's: leave out the "
+        "message, or the chat template"
+    )
+
+
+def _content(text: str, start: int, content: str, after: str) -> str | None:
+    """How a message's content stands in the text from there; None if it does not.
+
+    Templates strip messages, and leave out what the assistant has thought.
+    """
+    after_thought = content.rpartition(_END_OF_THOUGHT)[2]
+    for said in dict.fromkeys((content, after_thought)):
+        for form in (
+            said,
+            said.strip(),
+            said.lstrip(),
+            said.rstrip(),
+            said.lstrip("\n"),
+            said.strip("\n"),
+        ):
+            if text.startswith(form + after[:8], start):
+                return form
+    return None
