@@ -349,6 +349,7 @@ class Explainer:
                 check_unicode(value)
         check_input(options, self.kind)
         passage, targets = self._passage(request.text, options)
+        passage = replace(passage, parts=passage.parts or request.parts)
         job = Job(request, passage, tuple(t for t in targets if t == 0))
         targets = [t for t in targets if t > 0]
         extra_ids = self._alternative(passage, targets, options)
