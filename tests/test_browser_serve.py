@@ -46,8 +46,12 @@ def explain(page: Page, text: str = TEXT, **options: Any) -> None:
 
 
 def by_api(server: str, **options: Any) -> Explanation:
+    return answered(server, {"text": TEXT, "options": options})
+
+
+def answered(server: str, body: dict[str, Any]) -> Explanation:
     with httpx.Client(base_url=server, timeout=60) as client:
-        _, data = events(client, {"text": TEXT, "options": options})[-1]
+        _, data = events(client, body)[-1]
     return Explanation.from_dict(data["explanation"])
 
 
@@ -275,9 +279,7 @@ def test_documents_with_a_question(browser: Browser, server: str):
         names = page.locator(".pane:first-child .running .part-name").all_inner_texts()
         assert names[:2] == ["Document <b>One", "Document 2"]
         assert page.locator("main b, main script, main img").count() == 0
-        found = Explanation.from_dict(
-            events(httpx.Client(base_url=server, timeout=60), body)[-1][1]["explanation"]
-        )
+        found = answered(server, body)
         proven = next(r for r in found if r.proof)
         token(page, proven.target).click()
         assert page.locator(".proof li").first.is_visible()

@@ -150,18 +150,20 @@ function additions(rationale, step = null) {
   return [...units, ...rationale.indices.filter((i) => !units.some((unit) => unit.includes(i))).map((i) => [i])];
 }
 
-/** How tokens are marked: index → {kept, order}; not kept: others of a word or sentence of which one is. */
+/** How tokens are marked: index → {kept, order, joined}; not kept: others of a word or sentence of which one is; joined: to
+    the token before it, with which it was added. */
 function marksOf(reading, rationale, step, unit) {
   const marks = new Map();
   const numbered = new Set();
   additions(rationale, step).forEach((added, place) => {
-    for (const i of added) {
+    added.forEach((i, k) => {
       const group = reading.groupOf(unit, i);
+      const joined = added[k - 1] === i - 1 && /^ +\S/.test(reading.tokens[i].text);
       const isNew = !numbered.has(group);
       numbered.add(group);
-      marks.set(i, { kept: true, order: isNew && (unit !== "token" || i === added[0]) ? place + 1 : null });
+      marks.set(i, { kept: true, joined, order: isNew && (unit !== "token" || k === 0) ? place + 1 : null });
       for (const j of isNew ? group : []) if (j < rationale.target && !marks.has(j)) marks.set(j, { kept: false, order: null });
-    }
+    });
   });
   return marks;
 }
@@ -439,7 +441,7 @@ function textPane(choose, preview) {
 
   function clear() {
     for (const span of marked) {
-      span.classList.remove("kept", "part", "target", "kept2", "part2", "target2", "critical");
+      span.classList.remove("kept", "part", "target", "kept2", "part2", "target2", "critical", "joined");
       delete span.dataset.order;
       delete span.dataset.order2;
       if (span.hasAttribute("role")) span.setAttribute("aria-pressed", "false");
@@ -449,8 +451,9 @@ function textPane(choose, preview) {
 
   /** Mark a rationale: of the selected target, or of the pinned one (which: "2"). */
   function mark(reading, rationale, step, unit, which) {
-    for (const [i, { kept, order }] of marksOf(reading, rationale, step, unit)) {
+    for (const [i, { kept, order, joined }] of marksOf(reading, rationale, step, unit)) {
       spans[i].classList.add((kept ? "kept" : "part") + which);
+      if (joined && !which) spans[i].classList.add("joined");
       if (order) spans[i].dataset[`order${which}`] = order;
       marked.add(spans[i]);
     }
