@@ -157,6 +157,23 @@ def test_a_search_among_tokens_knows_their_documents(client, chat_explainer):
     assert again[0].units == found[0].units
 
 
+def test_a_target_of_several_tokens_is_scored_and_searched_as_a_whole(client, chat_explainer):
+    found = explained(client, **ABOUT, options={"generate": 3, "span": True})
+    rationale = found[0]
+    body = {"tokens": bare(found), "target": rationale.target, "length": 3}
+    score = client.post("/score", json={**body, "keep": list(rationale.indices)}).json()
+    assert score["target_logprob"] == pytest.approx(rationale.steps[-1].target_logprob, abs=1e-4)
+    assert score["sufficient"] == rationale.sufficient
+    first = client.post("/score", json={**body, "length": 1, "keep": []}).json()
+    whole = client.post("/score", json={**body, "keep": []}).json()
+    assert whole["target_logprob"] < first["target_logprob"]
+    again = explained(client, **body, parts=found.to_dict()["parts"], options={"span": True})
+    assert again[0].indices == rationale.indices
+    for length in (0, 4, "a"):
+        wrong = client.post("/score", json={**body, "length": length, "keep": []})
+        assert wrong.status_code == 422
+
+
 def test_a_certified_rationale_comes_with_its_proof_in_words(client):
     told = events(client, {**ABOUT, "options": {"generate": 2, "certify": True}})
     item = told[-1][1]

@@ -76,7 +76,7 @@ MOST = {
 }
 """The largest values of options."""
 
-_FIELDS = {"model", "text", *PROMPT, "tokens", "parts", "target", "within", "options"}
+_FIELDS = {"model", "text", *PROMPT, "tokens", "parts", "target", "length", "within", "options"}
 """What a request for an explanation may hold."""
 
 _ASSETS = {
@@ -150,12 +150,13 @@ class _Server:
         return _Events(turn)  # type: ignore[return-value]  # any ASGI application will do
 
     async def score(self, request: Request) -> Response:
-        known = {"model", "tokens", "target", "keep", "criterion", "instead_of"}
+        known = {"model", "tokens", "target", "length", "keep", "criterion", "instead_of"}
         body = await self._body(request, known)
         _, explainer = self._explainer(body)
         tokens, target = self._tokens(body)
         keep = _indices(body, "keep", target)
         how = {name: body[name] for name in ("criterion", "instead_of") if name in body}
+        how["length"] = _length(body)
         own = request.scope["client_id"]
         if self._scoring[own] >= self.limits.waiting_of_one:
             raise HTTPException(429, f"{self._scoring[own]} of your scores wait: let one finish")
@@ -238,7 +239,8 @@ class _Server:
             if "target" in given or not {"text", *PROMPT}.isdisjoint(body):
                 raise HTTPException(422, "give a text, or tokens with their target, not both")
             text, target = self._tokens(body)
-            given = {**given, "target": target}
+            end = target + _length(body)
+            given = {**given, "target": f"{target}:{end}" if end > target + 1 else target}
             if body.get("within") is not None:
                 within = _indices(body, "within", target)
             parts = read_parts(body.get("parts", []), len(text))
@@ -381,11 +383,19 @@ def _given(body: Mapping[str, Any]) -> Given:
         asked = text
     if asked is None:
         raise HTTPException(422, "text must be a string; or give messages, or documents")
-    if not {"within", "target", "parts"}.isdisjoint(body):
+    if not {"target", "length", "within", "parts"}.isdisjoint(body):
         raise HTTPException(
-            422, "within, target and parts go with tokens; a text has the option target"
+            422, "target, length, within and parts go with tokens; a text has the option target"
         )
     return asked
+
+
+def _length(body: Mapping[str, Any]) -> int:
+    """How many tokens the target of a request has."""
+    length = body.get("length", 1)
+    if not isinstance(length, int) or isinstance(length, bool) or length < 1:
+        raise HTTPException(422, "length must be a number of tokens, at least 1")
+    return length
 
 
 def _indices(body: Mapping[str, Any], name: str, target: int) -> tuple[int, ...]:

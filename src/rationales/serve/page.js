@@ -287,15 +287,20 @@
     return data.items[item].model || at("model").value;
   }
 
+  function lengthOf(item, target) {
+    return data.items[item].explanation.rationales.find((each) => each.target === target)?.target_length || 1;
+  }
+
   async function score({ item, target, keep }) {
     const { criterion = "argmax", instead_of } = data.items[item].explanation.options || {};
     const how = { ...(criterion !== "none" && { criterion }), ...(instead_of && { instead_of }) };
-    return (await post("score", { model: named(item), tokens: bare(item), target, keep, ...how })).json();
+    return (await post("score", { model: named(item), tokens: bare(item), target, length: lengthOf(item, target), keep, ...how })).json();
   }
 
   function search({ item, target, within }) {
-    const { span, within: before, ...chosen } = data.items[item].explanation.options || {};
-    return explain({ model: named(item), tokens: bare(item), parts: data.items[item].explanation.parts || [], target, within,
+    const { within: before, ...chosen } = data.items[item].explanation.options || {};
+    return explain({ model: named(item), tokens: bare(item), parts: data.items[item].explanation.parts || [], target,
+      length: lengthOf(item, target), within,
       options: { method: data.items[item].explanation.method, ...chosen } }, "your search");
   }
 
