@@ -175,7 +175,8 @@ function read(item) {
   const facts = new Map(); // each rationale → what was proven of it, in words
   for (const rationale of rationales) {
     for (let k = 0; k < (rationale.target_length ?? 1); k++) byTarget.set(rationale.target + k, rationale);
-    [rationale, ...(rationale.alternatives ?? [])].forEach((each, k) => facts.set(each, item.proofs?.[rationale.target]?.[k] ?? []));
+    const proven = item.proofs?.[rationale.target] ?? [];
+    [rationale, ...(rationale.alternatives ?? [])].forEach((each, k) => facts.set(each, proven[k] ?? []));
   }
   const groups = { token: tokens.map((_, i) => [i]) };
   const segments = segmentsOf(tokens, parts);
@@ -264,11 +265,11 @@ function inWords({ tokens, explanation, options, context, facts }, rationale) {
     }[rationale.stopped] ?? " The search added all it could.");
 
   const more = [];
-  if (facts.get(rationale)?.length) more.push(""); // they say whether something can be dropped
-  else if (optimal) more.push("No smaller subset is sufficient. ");
-  else if (minimal) more.push("Nothing can be dropped from it; a smaller rationale of other tokens may exist. ");
-  else if (minimal === false) more.push("It is not minimal: something can be dropped from it. ");
-  else if (sufficient) more.push("Whether something can be dropped from it was not checked. ");
+  const isProven = facts.get(rationale).length > 0; // and what was proven says whether something can be dropped
+  if (optimal && !isProven) more.push("No smaller subset is sufficient. ");
+  else if (minimal && !isProven) more.push("Nothing can be dropped from it; a smaller rationale of other tokens may exist. ");
+  else if (minimal === false && !isProven) more.push("It is not minimal: something can be dropped from it. ");
+  else if (sufficient && !isProven) more.push("Whether something can be dropped from it was not checked. ");
   if (typeof predicted === "boolean") {
     more.push(`Given the full context, it is ${predicted ? "" : "not "}the model’s first choice`);
     if (full) more.push(` (${percent(probability(full.target_logprob))})`);
@@ -378,9 +379,9 @@ function textPane(choose, preview) {
     body.append(...part.blocks.map(({ span }) => span));
     part.note = el("span.faint");
     part.toggle = isOwn && kind !== "answer" ? button("", () => flip(part)) : null;
-    part.node = el(isOwn ? `div.segment.${kind}` : "div.template",
-      { role: "group", "aria-label": isOwn ? null : "Template" }, isOwn ? el("h3", { tabindex: -1 }, caption(segment), part.note, part.toggle) : null, body);
-    if (isOwn) part.node.setAttribute("aria-label", part.node.querySelector(".part-name").textContent);
+    part.name = isOwn ? caption(segment).textContent : "Template";
+    const head = isOwn ? el("h3", { tabindex: -1 }, caption(segment), part.note, part.toggle) : null;
+    part.node = el(isOwn ? `div.segment.${kind}` : "div.template", { role: "group", "aria-label": part.name }, head, body);
     node.append(part.node);
     return part;
   }
@@ -414,8 +415,8 @@ function textPane(choose, preview) {
         for (const { span } of run) span.hidden = hidden;
         if (!hidden) continue;
         part.folded = true;
-        const line = el("span", el("bdi", label(reading.text(indices.slice(0, 40)), 60)), ` · ${counted(indices.length, "token")}`);
-        run[0].span.before(button(line, () => {
+        const beginning = el("bdi", label(reading.text(indices.slice(0, 40)), 60));
+        run[0].span.before(button(el("span", beginning, ` · ${counted(indices.length, "token")}`), () => {
           for (const block of run) block.open = true;
           fold(reading, rationales);
           part.node.firstChild.focus({ preventScroll: true });
@@ -428,7 +429,7 @@ function textPane(choose, preview) {
       toggle.hidden = !part.folded && segment.end - segment.start < LEAST;
       toggle.textContent = part.folded ? "Show all" : "Fold";
       toggle.setAttribute("aria-expanded", !part.folded);
-      toggle.setAttribute("aria-label", `${toggle.textContent}: ${part.node.getAttribute("aria-label")}`);
+      toggle.setAttribute("aria-label", `${toggle.textContent}: ${part.name}`);
     }
   }
 
@@ -873,7 +874,8 @@ function view(root, data, host = null) {
   const nav = el("nav", { "aria-label": "Explanations" }, list);
   const meta = el("p.meta");
   const views = switchOf("View", { text: "Text", matrix: "Matrix" }, (view) => change({ view }));
-  const units = switchOf("Marked as", { token: "Tokens", word: "Words", sentence: "Sentences", part: "Documents" }, (unit) => change({ unit }));
+  const units = switchOf("Marked as", { token: "Tokens", word: "Words", sentence: "Sentences", part: "Documents" },
+    (unit) => change({ unit }));
   const besides = el("select", { change: () => change({ beside: besides.value && Number(besides.value) }) });
   const beside = el("label.beside", "Beside ", besides);
   const template = button("Show template", () => {
