@@ -126,7 +126,7 @@ def test_a_notebook_shows_a_sandboxed_frame():
 
 def test_sizes():
     script, style = viewer.source("viewer.js"), viewer.source("viewer.css")
-    assert len((script + style).encode()) < 60_000
+    assert len((script + style).encode()) < 72_000
     assert len(long(100).to_html().encode()) < 200_000
 
 
