@@ -250,23 +250,26 @@ class _Server:
                 raise HTTPException(422, "this model translates a text, not messages or documents")
         options = Options().change(**given)
         check_input(options, explainer.kind)
-        more = " ".join(each for each in (options.continuation, options.prefix) if each)
-        count = self._count(more, explainer) if more else 0
-        count += (
-            len(text) if isinstance(text, tuple) else self._count(text, explainer, options.chat)
-        )
+        if isinstance(text, tuple):
+            count, spanned = len(text), _length(body)
+        else:
+            count, spanned = self._counts(text, explainer, options)
         self._check_length(count, "tokens", self.limits.tokens)
         if options.span:
-            self._check_length(count, "tokens with the option span", self.limits.targets)
+            self._check_length(spanned, "tokens with the option span", self.limits.targets)
         return requests.Request(text, options, within=within, parts=parts)
 
-    def _count(self, what: Given, explainer: Explainer, chat: bool = False) -> int:
-        """How many tokens a text or a prompt has."""
-        if isinstance(what, str):
-            text = what
-        else:
-            prompt = render(explainer.tokenizer, what, chat)
-            text = prompt.text + (prompt.answer or "")
+    def _counts(self, what: Given, explainer: Explainer, options: Options) -> tuple[int, int]:
+        """How many tokens a text or a prompt has, and how many of them may be one span."""
+        prompt = render(explainer.tokenizer, what, options.chat and not isinstance(what, str))
+        more = " ".join(filter(None, (options.continuation, options.prefix, prompt.answer)))
+        answer = self._count(more, explainer) if more else 0
+        count = answer + self._count(prompt.text, explainer)
+        # Of a prompt, only the answer is explained.
+        return count, count if isinstance(what, str) else answer
+
+    def _count(self, text: str, explainer: Explainer) -> int:
+        """How many tokens a text has."""
         check_unicode(text)
         self._check_length(len(text), "characters", self.limits.characters)
         with LOCK:  # tokenizers of translation models have a mode
