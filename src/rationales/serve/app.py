@@ -157,6 +157,7 @@ class _Server:
         keep = _indices(body, "keep", target)
         how = {name: body[name] for name in ("criterion", "instead_of") if name in body}
         how["length"] = _length(body)
+        self._check_length(how["length"], "tokens in its target", self.limits.targets)
         own = request.scope["client_id"]
         if self._scoring[own] >= self.limits.waiting_of_one:
             raise HTTPException(429, f"{self._scoring[own]} of your scores wait: let one finish")
