@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import tempfile
@@ -120,6 +121,18 @@ def tiny_model(tiny_tokenizer: PreTrainedTokenizerFast) -> Any:
 def tiny_explainer(tiny_model: Any, tiny_tokenizer: PreTrainedTokenizerFast) -> Explainer:
     """An explainer of texts with the tiny model."""
     return Explainer(CausalScorer(tiny_model), tiny_tokenizer, name="tiny", model=tiny_model)
+
+
+@pytest.fixture
+def chat_explainer(tiny_model: Any, tiny_tokenizer: PreTrainedTokenizerFast) -> Explainer:
+    """An explainer of texts and of chats, whose template knows three roles."""
+    tokenizer = copy.deepcopy(tiny_tokenizer)
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}"
+        "{{ raise_exception('unknown role') }}{% endif %}"
+        "{{ '<' + m.role + '>' + m.content + '\\n' }}{% endfor %}{{ '<assistant>' }}"
+    )
+    return Explainer(CausalScorer(tiny_model), tokenizer, name="tiny", model=tiny_model)
 
 
 @pytest.fixture

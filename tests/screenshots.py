@@ -15,7 +15,7 @@ from rationales import Explanation
 from rationales.render import viewer
 
 from browser import chromium, watched
-from shown import chat, court, hostile, long, pair
+from shown import chat, court, documents, hostile, long, pair
 
 WIDE, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
 TRY = """(data) => Rationales.view(document.querySelector("main"), data, {
@@ -43,6 +43,11 @@ def main(folder: Path, others: list[Path]) -> None:
         "1000-tokens-matrix": ([long(1000)], "#view=matrix&target=700", {}, None),
         "chat": ([chat()], "", {}, None),
         "chat-dark": ([chat()], "", {"color_scheme": "dark"}, None),
+        "documents": ([documents()], "", {}, None),
+        "documents-dark": ([documents()], "", {"color_scheme": "dark"}, None),
+        "documents-narrow": ([documents()], "", {"viewport": PHONE}, None),
+        "documents-long": ([documents(40)], "", {}, None),
+        "documents-long-narrow": ([documents(40)], "", {"viewport": PHONE}, None),
         "beside": (two, "#beside=1&target=6", {}, None),
         "hostile": ([hostile()], "#target=5", {}, None),
         "try": ([court()], "#target=6&keep=1.2.5", {}, None),

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from math import log
 
 from rationales import Candidate, Explanation, Rationale, Step
-from rationales.context import Token
+from rationales.context import Part, Token
+from rationales.result import Proof
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -172,6 +173,48 @@ def long(size: int, every: int = 1) -> Explanation:
         for i in range(1, size, every)
     ]
     return explanation(tokens, found)
+
+
+def documents(filler: int = 0, names: Sequence[str] = ("1", "Notes", "Weather")) -> Explanation:
+    """Three documents and a question, with an answer of two tokens, which is certified.
+
+    ``filler`` is how many more sentences each document has, around its own one.
+    """
+    other = [" Nobody", " said", " anything", " else", " about", " this", " today", "."] * filler
+    own = (
+        [" The", " bridge", " is", " 42", " km", " long", "."],
+        [" It", " was", " opened", " in", " spring", "."],
+        [" It", " rained", " on", " Monday", "."],
+    )
+    pieces, parts, pinned = [], [], []
+    for number, (name, sentence) in enumerate(zip(names, own, strict=True)):
+        pinned += [len(pieces)] * (number > 0)
+        pieces += ["\n\n"] * (number > 0)
+        start = len(pieces)
+        pieces += [*other, *sentence, *other]
+        parts.append(Part("document", name, start, len(pieces)))
+    pinned += range(len(pieces), len(pieces) + 12)
+    pieces += ["\n\n", "Question", ": "]
+    parts.append(Part("question", "question", len(pieces), len(pieces) + 6))
+    pieces += ["How", " long", " is", " the", " bridge", "?", "\n", "Answer", ":"]
+    target = len(pieces)
+    tokens = tokens_of([*pieces, " 42", " km", "."], pinned)
+    at = parts[0].start + len(other)
+    proof = Proof(
+        margin=1.25,
+        lower_bound=2,
+        without=Step(None, log(0.1), 7, log(0.4), " 3"),
+        without_sufficient=False,
+        critical_units=((at + 3,),),
+        critical_tried="rationale",
+        evaluations=12,
+    )
+    found = [
+        rationale(tokens, target, [at + 3, at + 1], optimal=True, minimal=True, proof=proof),
+        rationale(tokens, target + 1, [target, at + 4]),
+        rationale(tokens, target + 2, [target + 1, parts[1].start + len(other) + 4]),
+    ]
+    return explanation(tokens, found, parts=tuple(parts))
 
 
 def hostile() -> Explanation:

@@ -30,8 +30,8 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def server(tiny_explainer: Any) -> Iterator[str]:
-    with served({"tiny": tiny_explainer}, limits=Limits()) as address:
+def server(chat_explainer: Any) -> Iterator[str]:
+    with served({"tiny": chat_explainer}, limits=Limits()) as address:
         yield address
 
 
@@ -46,8 +46,12 @@ def explain(page: Page, text: str = TEXT, **options: Any) -> None:
 
 
 def by_api(server: str, **options: Any) -> Explanation:
+    return answered(server, {"text": TEXT, "options": options})
+
+
+def answered(server: str, body: dict[str, Any]) -> Explanation:
     with httpx.Client(base_url=server, timeout=60) as client:
-        _, data = events(client, {"text": TEXT, "options": options})[-1]
+        _, data = events(client, body)[-1]
     return Explanation.from_dict(data["explanation"])
 
 
@@ -233,3 +237,120 @@ def test_hostile_texts_are_inert(browser: Browser, server: str):
         expect(page.locator("section.trial .says")).to_contain_text("the model predicts")
         assert page.locator("img, main script").count() == 0
         assert "\u202e" not in page.locator(".main > .running").first.inner_text()
+
+
+def filled(page: Page, mode: str, rows: list[dict[str, str]]) -> None:
+    """Choose a mode, and fill in its documents or messages."""
+    kind = {"documents": "document", "chat": "message"}[mode]
+    page.locator(f"input[name=mode][value={mode}]").check()
+    for number, row in enumerate(rows, start=1):
+        if number > 1:
+            page.locator(f"#add-{kind}").click()
+        for name, value in row.items():
+            field = page.get_by_label(f"{kind.title()} {number}: {name}", exact=True)
+            field.select_option(value) if name == "role" else field.fill(value)
+
+
+def submit(page: Page) -> dict[str, Any]:
+    """The request that the form sends, when it was answered."""
+    with page.expect_request("**/explain") as request:
+        page.get_by_role("button", name="Explain", exact=True).click()
+    expect(page.locator("#status")).to_contain_text(DONE)
+    body: dict[str, Any] = json.loads(request.value.post_data or "")
+    return body
+
+
+def test_documents_with_a_question(browser: Browser, server: str):
+    rows = [
+        {"title": "<b>One", "text": "The Supreme Court ruled."},
+        {"text": "</script> It rained."},
+    ]
+    with watched(browser, own=server) as page:
+        page.goto(server)
+        filled(page, "documents", [*rows, {"text": "Not this one."}])
+        page.get_by_role("button", name="Remove document 3").click()
+        page.locator("#question").fill("Who ruled?")
+        page.get_by_label("certify").check()
+        page.get_by_label("Tokens").fill("2")
+        body = submit(page)
+        assert body["documents"] == rows
+        assert body["question"] == "Who ruled?"
+        assert body["options"] == {"certify": True, "generate": 2}
+        names = page.locator(".pane:first-child .running .part-name").all_inner_texts()
+        assert names[:2] == ["Document <b>One", "Document 2"]
+        assert page.locator("main b, main script, main img").count() == 0
+        found = answered(server, body)
+        proven = next(r for r in found if r.proof)
+        token(page, proven.target).click()
+        assert page.locator(".proof li").first.is_visible()
+        page.get_by_role("button", name="Documents", exact=True).click()
+        page.get_by_role("button", name="Try it yourself").click()
+        says = page.locator("section.trial .says")
+        expect(says).to_contain_text("the model predicts")
+        first = found.parts[0]
+        with page.expect_response("**/score") as answer:
+            page.locator(f"section.trial [data-i='{first.start}']").click()
+        kept = {*json.loads(answer.value.request.post_data or "")["keep"]}
+        whole = {*range(first.start, first.end)}
+        assert kept & whole in (whole, set())  # a document is switched as one
+        with page.expect_request("**/explain") as request:
+            page.get_by_role("button", name="Find a rationale within this").click()
+        assert json.loads(request.value.post_data or "")["parts"] == found.to_dict()["parts"]
+        expect(page.locator("nav li")).to_have_count(2)
+        expect(page.locator("#status")).to_contain_text("1 rationale in")
+        link = page.url
+    with watched(browser, own=server) as page:  # a link has all that was asked
+        with page.expect_request("**/explain") as request:
+            page.goto(link)
+        assert json.loads(request.value.post_data or "") == body
+        expect(page.locator("#status")).to_contain_text(DONE)
+        page.get_by_role("button", name="Clear").click()
+        assert "documents" not in page.url
+
+
+def test_a_chat(browser: Browser, server: str):
+    rows = [
+        {"role": "system", "text": "Be brief."},
+        {"role": "user", "text": "<img src=x onerror=alert(1)> ruled?"},
+        {"role": "assistant", "text": "The Court"},
+    ]
+    with watched(browser, own=server) as page:
+        page.goto(server)
+        filled(page, "chat", rows)
+        page.get_by_label("Message 1: always seen").check()
+        body = submit(page)
+        pinned = [{"pinned": True}, {}, {}]
+        assert body["messages"] == [
+            {"role": row["role"], "content": row["text"]} | more
+            for row, more in zip(rows, pinned, strict=True)
+        ]
+        names = page.locator(".pane:first-child .running .part-name").all_inner_texts()
+        assert names == ["Message system", "Message user", "Answer"]
+        assert page.locator(".pane:first-child .answer .body").inner_text().strip() == "The Court"
+        assert page.get_by_role("button", name="Messages", exact=True).is_visible()
+        assert page.locator("img").count() == 0
+
+
+def test_an_old_link_to_a_chat_and_a_damaged_one(browser: Browser, server: str):
+    with watched(browser, own=server) as page:
+        with page.expect_request("**/explain") as request:
+            page.goto(f'{server}/#text=Who+ruled%3F&mode=chat&options={{"generate":1}}')
+        body = json.loads(request.value.post_data or "")
+        assert body["messages"] == [{"role": "user", "content": "Who ruled?"}]
+        expect(page.locator("#status")).to_contain_text(DONE)
+    page = browser.new_page()  # not watched: what a damaged link asks for is refused
+    page.goto(f"{server}/#documents=[1,null,{{]&mode=documents&options=3")
+    expect(page.locator("#error")).to_contain_text("document 1 is empty")
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_and_width_of_lists(browser: Browser, server: str, scheme: str):
+    options = {"color_scheme": scheme, "viewport": {"width": 390, "height": 844}}
+    with watched(browser, own=server, **options) as page:
+        page.goto(server)
+        for mode, name in (("chat", "text"), ("documents", "text")):
+            filled(page, mode, [{name: "The Court ruled."}, {name: "It rained."}])
+            page.get_by_text("More options").click()
+            assert serious(page) == []
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390

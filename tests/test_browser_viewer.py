@@ -6,17 +6,30 @@ import json
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
 
-from rationales import Explanation
+from rationales import Explanation, Step
+from rationales.context import Part
 from rationales.render import viewer
 
 from browser import chromium, serious, watched
-from shown import HOSTILE, chat, court, explanation, hostile, long, pair, rationale, tokens_of
+from shown import (
+    HOSTILE,
+    chat,
+    court,
+    documents,
+    explanation,
+    hostile,
+    long,
+    pair,
+    rationale,
+    tokens_of,
+)
 
 Opens = Callable[..., AbstractContextManager[Page]]
 
@@ -450,3 +463,139 @@ def test_results_arrive_one_by_one(opened: Opens):
         token(page, 6).click()
         page.evaluate("data => viewer.update(data)", whole)
         assert page.evaluate("viewer.selection().target") == 6
+
+
+# --- Messages and documents ------------------------------------------------------------------
+
+
+def hidden(page: Page) -> set[int]:
+    """The indices of the tokens of the first text that cannot be seen."""
+    script = "all => all.filter(e => !e.checkVisibility()).map(e => Number(e.dataset.i))"
+    return set(page.eval_on_selector_all(".pane:first-child .main > .running .token", script))
+
+
+def test_a_prompt_is_laid_out_in_its_parts(opened: Opens):
+    shown = documents()
+    with opened(shown) as page:
+        text = page.locator(".running").first
+        names = [*text.locator(".part-name").all_inner_texts()]
+        assert names == ["Document 1", "Document Notes", "Document Weather", "Question", "Answer"]
+        assert "always seen" in text.locator(".question h3").inner_text()
+        assert text.locator(".answer .body").inner_text().strip() == "42 km."
+        assert hidden(page) == {
+            t.index
+            for t in shown.tokens
+            if t.pinned and not shown.parts[-1].start <= t.index < shown.parts[-1].end
+        }
+        page.get_by_role("button", name="Show template").click()
+        assert hidden(page) == set()
+        assert page.locator(".legend").inner_text().count("always seen") == 1
+        [source] = page.locator(".sources button").all()
+        assert source.inner_text() == "Document 1: 2 words"
+        source.click()
+        assert page.evaluate("document.activeElement.textContent").startswith("Document 1")
+        token(page, shown[2].target).click()
+        sources = page.locator(".sources button").all_inner_texts()
+        assert sources == ["Document Notes: 1 word", "Answer: 1 word"]
+        page.get_by_role("button", name="Documents", exact=True).click()
+        assert hash_of(page)["unit"] == "part"
+        start, end = shown.parts[1].start, shown.parts[1].end
+        assert indices(page, ".document .kept, .document .part") == {*range(start, end)}
+
+
+def test_the_proof_is_told_and_what_was_not_checked_is_absent(opened: Opens):
+    shown = documents()
+    with opened(shown) as page:
+        [facts] = viewer.proofs(shown[0])
+        said = page.locator(".proof li").all_inner_texts()
+        assert said == facts
+        assert len(facts) == 4  # of eight or more
+        assert indices(page, ".critical") == {*shown[0].proof.critical_units[0]}
+        token(page, shown[1].target).click()
+        assert page.locator(".proof").count() == 0
+        assert indices(page, ".critical") == set()
+
+
+def test_long_documents_are_folded_but_for_what_was_kept(opened: Opens):
+    shown = documents(filler=120)  # 5,800 tokens
+    with opened(shown, viewport={"width": 390, "height": 844}) as page:
+        assert hidden(page).isdisjoint({*shown[0].indices, *(r.target for r in shown)})
+        assert len(hidden(page)) > 0.98 * len(shown.tokens)
+        lines = page.locator(".folded")
+        assert lines.count() == 4  # two around the sentence, and each other document is one line
+        assert "tokens" in lines.first.inner_text()
+        assert serious(page) == []
+        lines.nth(2).focus()
+        page.keyboard.press("Enter")
+        notes = {*range(shown.parts[1].start, shown.parts[1].end)}
+        assert hidden(page).isdisjoint(notes)
+        assert page.evaluate("document.activeElement.textContent").startswith("Document Notes")
+        page.get_by_role("button", name="Fold: Document Notes").click()
+        assert hidden(page) >= notes
+        page.get_by_role("button", name="Show all: Document Notes").click()
+        assert hidden(page).isdisjoint(notes)
+        page.get_by_role("button", name="Fold: Document Notes").click()
+        page.get_by_role("button", name="Show all: Document 1").click()
+        last = token(page, shown[2].target)
+        last.scroll_into_view_if_needed()
+        before = last.bounding_box()
+        last.dispatch_event("click")  # it has a word of the notes, which unfold above it
+        assert not hidden(page) & {*shown[2].indices}
+        after = last.bounding_box()
+        assert before is not None
+        assert after is not None
+        assert abs(before["y"] - after["y"]) < 2
+        last.focus()
+        page.keyboard.press("Escape")
+        assert hidden(page) <= {t.index for t in shown.tokens if t.pinned}
+
+
+def test_units_larger_than_words_are_marked_as_units(opened: Opens):
+    shown = documents()
+    first, second = (range(part.start, part.end) for part in shown.parts[:2])
+    whole = [*first, *second]
+    target = shown[0].target
+    for unit, options in (("document", {"unit": "document"}), ("sentence", {"finest": "sentence"})):
+        steps = tuple(Step(group[-1], -1.0, 7, unit=tuple(group)) for group in (first, second))
+        found = rationale(
+            shown.tokens, target, whole, units=(tuple(first), tuple(second)), steps=steps
+        )
+        with opened(replace(shown, rationales=(found,), options=options)) as page:
+            assert indices(page, ".kept") == {*whole}, unit
+            assert indices(page, "[data-order]") == {first[0], second[0]}
+            sources = page.locator(".sources button").all_inner_texts()
+            assert [each.partition(":")[0] for each in sources] == ["Document 1", "Document Notes"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_parts(opened: Opens, scheme: str):
+    for width in (390, 1280):
+        options = {"color_scheme": scheme, "viewport": {"width": width, "height": 844}}
+        with opened(documents(filler=20), **options) as page:
+            page.get_by_role("button", name="Show template").click()
+            assert serious(page) == []
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_hostile_names_are_inert(opened: Opens, tmp_path: Path):
+    shown = documents(names=(*HOSTILE[:2], "\u202eevil" * 100))
+    with opened(shown, accept_downloads=True, viewport={"width": 390, "height": 844}) as page:
+        names = page.locator(".running .part-name").all_inner_texts()
+        assert names[0] == f"Document {HOSTILE[0]}"
+        assert "\u202e" not in page.locator("main").inner_text()
+        assert page.locator("img, iframe, main script").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name="SVG").click()
+        waiting.value.save_as(tmp_path / "x.svg")
+    text = "".join(ElementTree.parse(tmp_path / "x.svg").getroot().itertext())
+    assert HOSTILE[0] in text
+
+
+def test_parts_that_contradict_the_tokens_are_left_out(opened: Opens):
+    shown = documents()
+    wrong = (*shown.parts[:2], Part("document", "far", 10_000, 10_001), Part("message", "", 3, 3))
+    with opened(replace(shown, parts=wrong)) as page:
+        names = page.locator(".running .part-name").all_inner_texts()
+        assert names[:2] == ["Document 1", "Document Notes"]
+        assert token(page, shown[0].target).is_visible()

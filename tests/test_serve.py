@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from rationales import Explanation
+from rationales.render import viewer
 from rationales.scoring.causal import CausalScorer
 from rationales.serve.app import Limits
 
@@ -24,8 +25,8 @@ TEXT = "The Supreme Court on Tuesday"
 
 
 @pytest.fixture
-def server(tiny_explainer):
-    with served({"tiny": tiny_explainer}, limits=SMALL) as address:
+def server(chat_explainer):
+    with served({"tiny": chat_explainer}, limits=SMALL) as address:
         yield address
 
 
@@ -117,6 +118,75 @@ def test_a_search_within_some_tokens_keeps_no_others(client, tiny_explainer):
     )
 
 
+DOCUMENTS = [
+    "The Supreme Court ruled.",
+    {"title": "Law", "text": "The law of the land. It rained."},
+]
+ABOUT = {"documents": DOCUMENTS, "question": "Who ruled?"}
+CHAT = [
+    {"role": "system", "content": "Be brief.", "pinned": True},
+    {"role": "user", "content": "Who ruled on Tuesday?"},
+]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ABOUT,
+        {**ABOUT, "template": "{question} {documents}\n", "search_question": True},
+        {"messages": CHAT},
+        {"messages": [*CHAT, {"role": "assistant", "content": "The Court"}]},
+    ],
+)
+def test_documents_and_messages_are_explained_as_in_python(client, chat_explainer, asked):
+    options = {} if asked.get("messages", [{}])[-1].get("role") == "assistant" else {"generate": 2}
+    found = explained(client, **asked, options=options)
+    assert found.parts
+    assert found == chat_explainer.explain(**asked, **options)
+    rationale = max(found, key=len)
+    body = {"tokens": bare(found), "target": rationale.target, "keep": list(rationale.indices)}
+    assert client.post("/score", json=body).json()["sufficient"] == rationale.sufficient
+
+
+def test_a_search_among_tokens_knows_their_documents(client, chat_explainer):
+    found = explained(client, **ABOUT, options={"generate": 1, "unit": "document"})
+    parts = found.to_dict()["parts"]
+    body = {"tokens": bare(found), "parts": parts, "target": found[0].target}
+    again = explained(client, **body, options={"unit": "document"})
+    assert again.parts == found.parts
+    assert again[0].units == found[0].units
+
+
+def test_a_target_of_several_tokens_is_scored_and_searched_as_a_whole(client, chat_explainer):
+    found = explained(client, **ABOUT, options={"generate": 3, "span": True})
+    rationale = found[0]
+    body = {"tokens": bare(found), "target": rationale.target, "length": 3}
+    score = client.post("/score", json={**body, "keep": list(rationale.indices)}).json()
+    assert score["target_logprob"] == pytest.approx(rationale.steps[-1].target_logprob, abs=1e-4)
+    assert score["sufficient"] == rationale.sufficient
+    first = client.post("/score", json={**body, "length": 1, "keep": []}).json()
+    whole = client.post("/score", json={**body, "keep": []}).json()
+    assert whole["target_logprob"] < first["target_logprob"]
+    again = explained(client, **body, parts=found.to_dict()["parts"], options={"span": True})
+    assert again[0].indices == rationale.indices
+    for length in (0, 4, "a"):
+        wrong = client.post("/score", json={**body, "length": length, "keep": []})
+        assert wrong.status_code == 422
+
+
+def test_a_certified_rationale_comes_with_its_proof_in_words(client):
+    told = events(client, {**ABOUT, "options": {"generate": 2, "certify": True}})
+    item = told[-1][1]
+    explanation = Explanation.from_dict(item["explanation"])
+    proven = {str(r.target): viewer.proofs(r) for r in explanation if r.proof}
+    assert proven
+    assert item["proofs"] == proven
+    names = [name for name, _ in told if name in ("proof", "rationale")]
+    assert names.index("proof") < names.index("rationale")
+    said = {str(data["target"]): data["facts"] for name, data in told if name == "proof"}
+    assert said.keys() == proven.keys()
+
+
 def test_the_page_and_what_it_needs(client):
     for path, kind in (
         ("/", "text/html"),
@@ -172,6 +242,35 @@ def test_a_page_to_download(client, tiny_explainer):
         ({"tokens": [{"id": -1, "text": "a"}] * 3, "target": 2}, 422, "id"),
         ({"tokens": [{"id": 1, "text": "a"}] * 3, "target": 2, "within": [5]}, 422, "within"),
         ({"tokens": [{"id": 1, "text": "a"}] * 3, "target": 2, "text": "a"}, 422, "not both"),
+        ({"tokens": [{"id": 1, "text": "a"}] * 3, "target": 2, **ABOUT}, 422, "not both"),
+        ({"tokens": [{"id": 1, "text": "a"}] * 3, "target": 2, "parts": [3]}, 422, "parts"),
+        (
+            {
+                "tokens": [{"id": 1, "text": "a"}] * 3,
+                "target": 2,
+                "parts": [{"kind": "document", "name": "1", "start": 1, "end": 4}],
+            },
+            422,
+            "the part from token 1 to 4",
+        ),
+        ({"text": TEXT, **ABOUT}, 422, "give one of a text, messages and documents"),
+        ({"text": TEXT, "question": "Who?"}, 422, "about documents"),
+        ({"documents": DOCUMENTS, "messages": CHAT}, 422, "give one of"),
+        ({"documents": "a"}, 422, "documents must be a list"),
+        ({"documents": []}, 422, "at least one document"),
+        ({"documents": ["a", " "]}, 422, "document 2 is empty"),
+        ({"documents": [{"title": "a"}]}, 422, "document 1 must be a text"),
+        ({**ABOUT, "question": 3}, 422, "question must be a text"),
+        ({**ABOUT, "template": "{documents}"}, 422, "{question} in one place"),
+        ({**ABOUT, "search_question": "no"}, 422, "true or false"),
+        ({**ABOUT, "target": 3}, 422, "go with tokens"),
+        ({"documents": ["a" * 1000, "b" * 1000]}, 413, "2,002 characters"),
+        ({"documents": ["Court " * 40, "Court " * 40]}, 413, "tokens, and this server takes 60"),
+        ({"messages": []}, 422, "at least one message"),
+        ({"messages": [{"content": "a"}]}, 422, "message 1 must be an object"),
+        ({"messages": [{"role": "user", "content": 3}]}, 422, "content of message 1"),
+        ({"messages": [{"role": "user", "content": "Court " * 61}]}, 413, "tokens, and this"),
+        ({"messages": [{"role": "clown", "content": "a"}]}, 422, "chat template refuses"),
     ],
 )
 def test_wrong_requests_are_refused_in_a_sentence(client, body, status, said):
@@ -208,10 +307,11 @@ def test_what_is_no_json_object_is_refused(client, content):
     assert "JSON" in answer.json()["error"]
 
 
-def test_what_is_no_unicode_is_refused(client):
-    answer = client.post(
-        "/explain", content=rb'{"text": "\ud800"}', headers={"Content-Type": "application/json"}
-    )
+@pytest.mark.parametrize(
+    "content", [rb'{"text": "\ud800"}', rb'{"documents": [{"text": "a", "title": "\ud800"}]}']
+)
+def test_what_is_no_unicode_is_refused(client, content):
+    answer = client.post("/explain", content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
     assert "Unicode" in answer.json()["error"]
 
@@ -235,6 +335,17 @@ def test_a_score_is_judged_by_the_criterion_that_is_given(client, tiny_explainer
     everything = {**body, "keep": list(range(rationale.target)), "criterion": "ratio=1"}
     assert client.post("/score", json=everything).json()["sufficient"]
     assert client.post("/score", json={**body, "criterion": "magic"}).status_code == 422
+
+
+def test_a_score_with_the_rest_deleted(client, tiny_explainer):
+    explanation = tiny_explainer.explain(TEXT, generate=6)
+    target = explanation[-1].target
+    body = {"tokens": bare(explanation), "target": target, "keep": [0], "evaluation": "deleted"}
+    expected = tiny_explainer.predict(explanation.tokens, target, [0], evaluation="deleted")
+    found = client.post("/score", json=body).json()
+    assert found["target_logprob"] == pytest.approx(expected.target_logprob)
+    gaps = client.post("/score", json={**body, "evaluation": None}).json()
+    assert found["target_logprob"] != pytest.approx(gaps["target_logprob"])
 
 
 def test_a_token_id_that_the_model_lacks(client):

@@ -9,14 +9,27 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rationales import Explanation, RationalesError
+from rationales.context import Part
 from rationales.render import viewer
+from rationales.render.proof import proof_line
 
-from shown import HOSTILE, court, explanation, hostile, long, pair, rationale, tokens_of
+from shown import (
+    HOSTILE,
+    court,
+    documents,
+    explanation,
+    hostile,
+    long,
+    pair,
+    rationale,
+    tokens_of,
+)
 
 
 def data_in(page: str) -> dict[str, object]:
@@ -37,6 +50,16 @@ def test_page_data_holds_explanation_words_sentences_and_gold():
     assert "gold" not in one
     assert [0, 9] in two["gold"]["sure"]
     assert json.loads(json.dumps(data)) == json.loads(viewer.as_json(data))
+
+
+def test_page_data_holds_proofs_in_words_and_units_within_parts():
+    shown = documents()
+    tokens = [replace(token, pinned=False) for token in shown.tokens]
+    unpinned = replace(shown, tokens=tuple(tokens), parts=(Part("document", "1", 0, 3),))
+    [item, other] = viewer.page_data([shown, unpinned])["items"]
+    assert item["proofs"] == {str(shown[0].target): [proof_line(shown[0]).split(" · ")]}
+    assert not any({2, 3} <= {*unit} for unit in other["units"]["sentence"])
+    assert viewer.page_data([court()])["items"][0]["proofs"] == {}
 
 
 def test_titles_tell_items_apart():
@@ -103,7 +126,7 @@ def test_a_notebook_shows_a_sandboxed_frame():
 
 def test_sizes():
     script, style = viewer.source("viewer.js"), viewer.source("viewer.css")
-    assert len((script + style).encode()) < 60_000
+    assert len((script + style).encode()) < 72_000
     assert len(long(100).to_html().encode()) < 200_000
 
 

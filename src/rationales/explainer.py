@@ -24,6 +24,7 @@ from rationales.reading import Reader
 from rationales.requests import Failure, Interrupted, Job, Progress, Request
 from rationales.result import Cost, Explanation, Prediction, Rationale
 from rationales.scoring.protocol import SubsetScorer, fresh
+from rationales.scoring.span import merged, single_tokens
 from rationales.search.base import Asking, Search
 from rationales.search.choose import make_searches
 from rationales.search.criterion import make_criterion
@@ -268,6 +269,7 @@ class Explainer(Reader):
         target: int,
         keep: Iterable[int],
         *,
+        length: int = 1,
         criterion: str = "argmax",
         instead_of: str | None = None,
         evaluation: ShownAs | None = None,
@@ -276,14 +278,18 @@ class Explainer(Reader):
 
         The text may be given by the tokens of its explanation. ``target`` is the index of the
         token, ``keep`` are those of the others. Pinned tokens and the one before the target are
-        kept in any case.
+        kept in any case. With a ``length``, the target is this many tokens: it has the
+        log-probability of all of them, and the prediction is the first that differs, if one does.
         """
         options = Options(
             target=target, criterion=criterion, instead_of=instead_of, evaluation=evaluation
         )
         passage, [target] = self._passage(text, options)
         extra_ids = self._alternative(passage, [target], options)
-        context = replace(passage.context(target), extra_ids=extra_ids)
+        if not 1 <= length <= len(passage.tokens) - target:
+            raise RationalesError(f"there are no {length} tokens from token {target}, the target")
+        span_ids = passage.ids[target + 1 : target + length]
+        context = replace(passage.context(target), extra_ids=extra_ids, span_ids=span_ids)
         context = self._shown(context, options)
         kept = {*keep}
         if not kept <= {*range(target)}:
@@ -291,13 +297,13 @@ class Explainer(Reader):
         queries = [(context, context.keep({*kept, *context.required}))]
         if criterion.startswith("ratio"):  # of what the full context gives
             queries.append((context, context.keep(context.everything)))
-        score, *full = fresh(self.scorer).score(queries)
+        score, *full = merged(queries, fresh(self.scorer).score(single_tokens(queries)))
         return Prediction(
             target_logprob=score.target_logprob,
             prediction_id=score.prediction_id,
             prediction_logprob=score.prediction_logprob,
             prediction_text=token_text(self.tokenizer, score.prediction_id),
-            rank=score.rank,
+            rank=score.rank if length == 1 else None,
             sufficient=make_criterion(criterion, context, full[0] if full else score).met(score),
         )
 

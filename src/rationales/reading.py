@@ -65,6 +65,7 @@ class Reader:
                 check_unicode(value)
         check_input(options, self.kind)
         passage, targets = self._passage(request.text, options)
+        passage = replace(passage, parts=passage.parts or request.parts)
         job = Job(request, passage, tuple(t for t in targets if t == 0))
         job.tokens_before = getattr(self.scorer, "tokens", None)
         targets = [t for t in targets if t > 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
-from rationales.context import Context, Token
+from rationales.context import Context, Part, Token
 from rationales.errors import RationalesError
 from rationales.options import Options
 from rationales.prompt import Given
@@ -25,6 +25,8 @@ class Request:
     group: str | int | None = None
     within: tuple[int, ...] | None = None
     """The tokens that a rationale may have, by their indices; all that come before its target."""
+    parts: tuple[Part, ...] = ()
+    """The messages and documents that tokens explained before are of."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from rationales.checking import located
-from rationales.context import Token
+from rationales.context import Part, Token
 from rationales.errors import RationalesError
 from rationales.result import Candidate, Explanation, Prediction, Rationale, Step
 from rationales.ties import ROUNDING
@@ -76,6 +76,23 @@ def read_tokens(data: Any) -> tuple[Token, ...]:
     except (ValueError, TypeError) as error:
         raise RationalesError("tokens must be a list of objects such as {id, text}") from error
     return tokens
+
+
+def read_parts(data: Any, count: int) -> tuple[Part, ...]:
+    """The messages and documents of so many tokens, in a list of plain dictionaries."""
+    try:
+        parts: tuple[Part, ...] = _adapter(tuple[Part, ...]).validate_json(json.dumps(data))
+    except ValidationError as error:
+        raise RationalesError(f"not a list of parts: {located(error, data)}") from error
+    before = 0
+    for part in parts:
+        if not before <= part.start < part.end <= count:
+            raise RationalesError(
+                f"the part from token {part.start} to {part.end} must begin at {before} or later "
+                f"and end at {count} at most: give parts in order"
+            )
+        before = part.end
+    return parts
 
 
 def to_plain(value: Prediction) -> dict[str, Any]:

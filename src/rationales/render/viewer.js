@@ -2,7 +2,7 @@
 
    Rationales.view(root, data, host = null) → {update(data), item(), selection()}
 
-   `data` is {items: [{title, explanation (schema 2), units, gold?}, …]}. With a `host`, {score({item, target, keep}),
+   `data` is {items: [{title, explanation (schema 2), units, proofs?, gold?}, …]}. With a `host`, {score({item, target, keep}),
    search({item, target, within})}, the viewer shows "Try it yourself". What is selected is one object, `state`: `paint`
    shows it, the hash of the address keeps it. Texts become text nodes: nothing of the data is ever read as HTML. */
 "use strict";
@@ -150,35 +150,46 @@ function additions(rationale, step = null) {
   return [...units, ...rationale.indices.filter((i) => !units.some((unit) => unit.includes(i))).map((i) => [i])];
 }
 
-/** How tokens are marked: index → {kept, order}; not kept: others of a word or sentence of which one is. */
+/** How tokens are marked: index → {kept, order, joined}; not kept: others of a word or sentence of which one is; joined: to
+    the token before it, with which it was added. */
 function marksOf(reading, rationale, step, unit) {
   const marks = new Map();
   const numbered = new Set();
   additions(rationale, step).forEach((added, place) => {
-    for (const i of added) {
+    added.forEach((i, k) => {
       const group = reading.groupOf(unit, i);
-      const first = !numbered.has(group) && (unit !== "token" || i === added[0]);
-      if (first) numbered.add(group);
-      marks.set(i, { kept: true, order: first ? place + 1 : null });
-      for (const j of group) if (j < rationale.target && !marks.has(j)) marks.set(j, { kept: false, order: null });
-    }
+      const joined = added[k - 1] === i - 1 && /^ +\S/.test(reading.tokens[i].text);
+      const isNew = !numbered.has(group);
+      numbered.add(group);
+      marks.set(i, { kept: true, joined, order: isNew && (unit !== "token" || k === 0) ? place + 1 : null });
+      for (const j of isNew ? group : []) if (j < rationale.target && !marks.has(j)) marks.set(j, { kept: false, order: null });
+    });
   });
   return marks;
 }
 
 /** What the viewer asks about an item, prepared once. */
 function read(item) {
-  const { tokens, rationales, options = {} } = item.explanation;
+  const { tokens, rationales, options = {}, parts = [] } = item.explanation;
   const byTarget = new Map(); // each token of a target → its rationale
-  for (const rationale of rationales)
+  const facts = new Map(); // each rationale → what was proven of it, in words
+  for (const rationale of rationales) {
     for (let k = 0; k < (rationale.target_length ?? 1); k++) byTarget.set(rationale.target + k, rationale);
+    const proven = item.proofs?.[rationale.target] ?? [];
+    [rationale, ...(rationale.alternatives ?? [])].forEach((each, k) => facts.set(each, proven[k] ?? []));
+  }
   const groups = { token: tokens.map((_, i) => [i]) };
+  const segments = segmentsOf(tokens, parts);
+  groups.part = [...groups.token];
+  for (const { kind, start, end } of segments)
+    if (NAMES[kind] && kind !== "answer") groups.part.fill(groups.token.slice(start, end).flat(), start, end);
   for (const unit of ["word", "sentence"]) {
     groups[unit] = [...groups.token];
     for (const group of item.units?.[unit] ?? []) for (const i of group) groups[unit][i] = group;
   }
   return {
-    item, tokens, rationales, options, byTarget,
+    item, tokens, rationales, options, byTarget, facts, segments,
+    partName: parts[0] && (parts[0].kind === "message" ? "message" : "document"),
     explanation: item.explanation,
     groupOf: (unit, i) => groups[unit][i],
     /** The groups of the tokens that may be kept for a target: only their tokens before it. */
@@ -196,12 +207,43 @@ function read(item) {
   };
 }
 
+const NAMES = { message: "Message", document: "Document", question: "Question", answer: "Answer" };
+
+/** A prompt of messages or documents in order: these, what the template has around them, and the answer; [] of a text. */
+function segmentsOf(tokens, parts) {
+  const found = [];
+  let at = 0;
+  function add(kind, name, start, end) {
+    if (start < at || end <= start || end > tokens.length) return;
+    if (at < start) found.push({ kind: "template", start: at, end: start });
+    found.push({ kind, name, start, end });
+    at = end;
+  }
+  for (const { kind, name, start, end } of [...parts].sort((a, b) => a.start - b.start)) add(kind, name, start, end);
+  let answer = at; // what follows the last part and is not the template's
+  while (tokens[answer]?.pinned) answer++;
+  if (found.length) add("answer", "", answer, tokens.length);
+  if (found.length && at < tokens.length) found.push({ kind: "template", start: at, end: tokens.length });
+  return found;
+}
+
+/** What a part is called: its kind, and the role or title. */
+function caption({ kind, name }) {
+  const own = kind === "message" || kind === "document";
+  return el("span.part-name", el("span.kind", NAMES[kind]), ...(own ? [" ", el("bdi", label(name, 80))] : []));
+}
+
+/** How many words of a part a rationale has. */
+function wordsIn({ groupOf }, { indices }, { start, end }) {
+  return new Set(indices.filter((i) => start <= i && i < end).map((i) => groupOf("word", i))).size;
+}
+
 function sameTokens({ tokens: one }, { tokens: other }) {
   return one.length === other.length && one.every((token, i) => token.text === other[i].text);
 }
 
 /** The plain words about a rationale: three paragraphs, each a list of strings and elements. */
-function inWords({ tokens, explanation, options, context }, rationale) {
+function inWords({ tokens, explanation, options, context, facts }, rationale) {
   const { indices, sufficient, minimal, optimal, predicted, evaluations, full_context: full } = rationale;
   const target = quote(rationale.target_text ?? tokens[rationale.target].text);
   const all = context("token", rationale.target).length;
@@ -223,10 +265,11 @@ function inWords({ tokens, explanation, options, context }, rationale) {
     }[rationale.stopped] ?? " The search added all it could.");
 
   const more = [];
-  if (optimal) more.push("No smaller subset is sufficient. ");
-  else if (minimal) more.push("Nothing can be dropped from it; a smaller rationale of other tokens may exist. ");
-  else if (minimal === false) more.push("It is not minimal: something can be dropped from it. ");
-  else if (sufficient) more.push("Whether something can be dropped from it was not checked. ");
+  const isProven = facts.get(rationale).length > 0; // and what was proven says whether something can be dropped
+  if (optimal && !isProven) more.push("No smaller subset is sufficient. ");
+  else if (minimal && !isProven) more.push("Nothing can be dropped from it; a smaller rationale of other tokens may exist. ");
+  else if (minimal === false && !isProven) more.push("It is not minimal: something can be dropped from it. ");
+  else if (sufficient && !isProven) more.push("Whether something can be dropped from it was not checked. ");
   if (typeof predicted === "boolean") {
     more.push(`Given the full context, it is ${predicted ? "" : "not "}the model’s first choice`);
     if (full) more.push(` (${percent(probability(full.target_logprob))})`);
@@ -267,12 +310,20 @@ function writeText(container, tokens, spans) {
   }
 }
 
+const FOLDED = 300; // a prompt of more tokens is folded
+const LEAST = 30; // by this many tokens at a time
+
+/** The tokens without which, or without the unit of which, the full context is not sufficient. */
+const criticalOf = ({ proof }) => (proof?.critical_units ?? []).flat();
+
 /** One text with its marks: `choose(token, event)` and `preview(token)` are called for its targets. */
 function textPane(choose, preview) {
   const node = el("div.running");
   const spans = [];
   const marked = new Set();
   const hovered = new Set();
+  let parts = []; // the messages and documents on the page
+  let shown = []; // the rationales by which they are folded
   const keys = roving(node, "[role=button]", (span, event) => choose(Number(span.dataset.i), event));
   const at = ({ target }) => Number(target.closest("[role=button], .more")?.dataset.i ?? -1);
   let written = null;
@@ -288,7 +339,9 @@ function textPane(choose, preview) {
       marked.clear();
       hovered.clear();
       node.replaceChildren();
-      for (const side of tokens.some((token) => token.side) ? ["source", "target"] : [undefined]) {
+      parts = reading.segments.map((segment) => writePart(reading, segment));
+      const sides = parts.length ? [] : tokens.some((token) => token.side) ? ["source", "target"] : [undefined];
+      for (const side of sides) {
         const name = { source: "Source", target: "Translation" }[side];
         const part = el("div", { dir: "auto", role: "group", "aria-label": name ?? "Text" });
         writeText(part, tokens.filter((token) => (token.side ?? undefined) === side), spans);
@@ -308,9 +361,88 @@ function textPane(choose, preview) {
     if (!node.querySelector("[tabindex='0']")) keys.first();
   }
 
+  /** Write a part of a prompt, sentence by sentence, so that some can be folded. */
+  function writePart(reading, segment) {
+    const { kind, start, end } = segment;
+    const tokens = reading.tokens.slice(start, end);
+    const body = el("div.body", { dir: "auto" });
+    const part = { segment, body, blocks: [], folded: false, open: null }; // open: whether the reader wants all, or none
+    const isOwn = kind in NAMES;
+    let before;
+    for (const token of tokens) {
+      const key = token.pinned || !isOwn ? null : reading.groupOf("sentence", token.index);
+      if (!part.blocks.length || key !== before) part.blocks.push({ span: el("span.block"), indices: [], open: false });
+      before = key;
+      part.blocks.at(-1).indices.push(token.index);
+    }
+    for (const { span, indices } of part.blocks) writeText(span, indices.map((i) => reading.tokens[i]), spans);
+    body.append(...part.blocks.map(({ span }) => span));
+    part.note = el("span.faint");
+    part.toggle = isOwn && kind !== "answer" ? button("", () => flip(part)) : null;
+    part.name = isOwn ? caption(segment).textContent : "Template";
+    const head = isOwn ? el("h3", { tabindex: -1 }, caption(segment), part.note, part.toggle) : null;
+    part.node = el(isOwn ? `div.segment.${kind}` : "div.template", { role: "group", "aria-label": part.name }, head, body);
+    node.append(part.node);
+    return part;
+  }
+
+  function flip(part) {
+    part.open = part.folded;
+    for (const block of part.blocks) block.open = false;
+    fold(written, shown);
+  }
+
+  /** Fold the sentences that these rationales have nothing of: in long prompts, and where the reader asks for it. */
+  function fold(reading, rationales) {
+    const isNew = rationales[0] !== shown[0];
+    shown = rationales;
+    const wanted = new Set(rationales.flatMap(({ indices }) => indices));
+    const isLong = rationales.length > 0 && reading.tokens.length > FOLDED;
+    for (const part of parts.filter(({ toggle }) => toggle)) {
+      const { segment, body, blocks, note, toggle } = part;
+      const words = rationales[0] ? wordsIn(reading, rationales[0], segment) : 0;
+      if (isNew && words && part.open === false) part.open = null;
+      body.querySelectorAll(".folded").forEach((line) => line.remove());
+      const touched = blocks.map(({ indices }) => indices.some((i) => wanted.has(i) || reading.byTarget.has(i)));
+      const stays = blocks.map(({ open }, k) =>
+        open || (part.open ?? (!isLong || touched.slice(Math.max(0, k - 1), k + 2).includes(true))));
+      part.folded = false;
+      for (let k = 0, end; k < blocks.length; k = end) {
+        for (end = k + 1; end < blocks.length && stays[end] === stays[k]; ) end++;
+        const run = blocks.slice(k, end);
+        const indices = run.flatMap((block) => block.indices);
+        const hidden = !stays[k] && (part.open === false || indices.length >= LEAST);
+        for (const { span } of run) span.hidden = hidden;
+        if (!hidden) continue;
+        part.folded = true;
+        const beginning = el("bdi", label(reading.text(indices.slice(0, 40)), 60));
+        run[0].span.before(button(el("span", beginning, ` · ${counted(indices.length, "token")}`), () => {
+          for (const block of run) block.open = true;
+          fold(reading, rationales);
+          part.node.firstChild.focus({ preventScroll: true });
+        }, { class: "folded" }));
+      }
+      const pinned = reading.tokens.slice(segment.start, segment.end).every((token) => token.pinned);
+      note.textContent = [counted(segment.end - segment.start, "token"), pinned && "always seen",
+        words && `${counted(words, "word")} in the rationale`].filter(Boolean).join(" · ");
+      part.node.classList.toggle("touched", words > 0);
+      toggle.hidden = !part.folded && segment.end - segment.start < LEAST;
+      toggle.textContent = part.folded ? "Show all" : "Fold";
+      toggle.setAttribute("aria-expanded", !part.folded);
+      toggle.setAttribute("aria-label", `${toggle.textContent}: ${part.name}`);
+    }
+  }
+
+  /** Scroll to a part of the prompt. */
+  function showPart(segment) {
+    const { node: place } = parts.find((part) => part.segment === segment);
+    place.scrollIntoView({ block: "start" });
+    place.firstChild.focus({ preventScroll: true });
+  }
+
   function clear() {
     for (const span of marked) {
-      span.classList.remove("kept", "part", "target", "kept2", "part2", "target2");
+      span.classList.remove("kept", "part", "target", "kept2", "part2", "target2", "critical", "joined");
       delete span.dataset.order;
       delete span.dataset.order2;
       if (span.hasAttribute("role")) span.setAttribute("aria-pressed", "false");
@@ -320,9 +452,14 @@ function textPane(choose, preview) {
 
   /** Mark a rationale: of the selected target, or of the pinned one (which: "2"). */
   function mark(reading, rationale, step, unit, which) {
-    for (const [i, { kept, order }] of marksOf(reading, rationale, step, unit)) {
+    for (const [i, { kept, order, joined }] of marksOf(reading, rationale, step, unit)) {
       spans[i].classList.add((kept ? "kept" : "part") + which);
+      if (joined && !which) spans[i].classList.add("joined");
       if (order) spans[i].dataset[`order${which}`] = order;
+      marked.add(spans[i]);
+    }
+    for (const i of which ? [] : criticalOf(rationale)) {
+      spans[i].classList.add("critical");
       marked.add(spans[i]);
     }
     for (const span of targetSpans(rationale)) {
@@ -348,7 +485,7 @@ function textPane(choose, preview) {
     }
   }
 
-  return { node, write, clear, mark, hover, reveal: (i) => spans[i]?.scrollIntoView({ block: "center" }) };
+  return { node, write, clear, mark, hover, fold, showPart, reveal: (i) => spans[i]?.scrollIntoView({ block: "center" }) };
 }
 
 // ---- steps
@@ -695,8 +832,9 @@ function matrixFile(svg) {
 function textFile(node) {
   const frame = node.getBoundingClientRect();
   const parts = [];
-  for (const span of node.querySelectorAll(".token")) {
-    const box = span.getClientRects()[0] ?? frame;
+  for (const span of node.querySelectorAll(".token, .part-name, .folded")) {
+    const box = span.getClientRects()[0];
+    if (!box) continue; // it is folded
     const style = getComputedStyle(span);
     const { textDecorationColor: line, textDecorationStyle: kind } = style;
     const [x, y, width, height] = [box.left - frame.left, box.top - frame.top, box.width, box.height];
@@ -736,10 +874,17 @@ function view(root, data, host = null) {
   const nav = el("nav", { "aria-label": "Explanations" }, list);
   const meta = el("p.meta");
   const views = switchOf("View", { text: "Text", matrix: "Matrix" }, (view) => change({ view }));
-  const units = switchOf("Marked as", { token: "Tokens", word: "Words", sentence: "Sentences" }, (unit) => change({ unit }));
+  const units = switchOf("Marked as", { token: "Tokens", word: "Words", sentence: "Sentences", part: "Documents" },
+    (unit) => change({ unit }));
   const besides = el("select", { change: () => change({ beside: besides.value && Number(besides.value) }) });
   const beside = el("label.beside", "Beside ", besides);
-  const bar = el("div.bar-row", views, units, beside,
+  const template = button("Show template", () => {
+    const pressed = template.getAttribute("aria-pressed") !== "true";
+    template.setAttribute("aria-pressed", pressed);
+    for (const each of panes) each.text.node.classList.toggle("with-template", pressed);
+    explainMarks(current());
+  }, { "aria-pressed": "false" });
+  const bar = el("div.bar-row", views, units, template, beside,
     el("div.actions", button("Save JSON", downloadJson), button("Save SVG", downloadSvg)));
   const legend = el("p.legend");
   const empty = el("p.hint", "Nothing is explained yet.");
@@ -758,13 +903,14 @@ function view(root, data, host = null) {
     const text = textPane(select, preview);
     const heading = el("h2");
     const words = el("div.words", { "aria-live": "polite" });
+    const sources = el("div.sources", { role: "group", "aria-label": "Where the rationale is from" });
     const others = el("div.switch.others", { role: "group", "aria-label": "Rationales of this target" });
     const pinning = el("div.actions");
     const steps = stepsPane((step) => change({ step }));
     const main = el("div.main", heading, text.node);
     const node = el("div.pane", main,
-      el("aside.panel", { "aria-label": "About the target" }, el("div.about", words, others, pinning), steps.node));
-    return { node, main, heading, text, words, others, pinning, steps };
+      el("aside.panel", { "aria-label": "About the target" }, el("div.about", words, sources, others, pinning), steps.node));
+    return { node, main, heading, text, words, sources, others, pinning, steps };
   }
 
   // ---- what is selected
@@ -781,7 +927,10 @@ function view(root, data, host = null) {
 
   function select(token, event) {
     const { target } = rationaleOf(current(), token) ?? rationaleOf(near(), token);
+    const place = () => event?.target.getBoundingClientRect().top ?? 0;
+    const before = place();
     change(event?.shiftKey && target !== state.target ? { pin: target } : { target });
+    scrollBy(0, place() - before); // what is folded above it does not move what was clicked
   }
 
   function preview(token) {
@@ -807,6 +956,7 @@ function view(root, data, host = null) {
   function settle() {
     if (!readings[state.item]) state.item = 0;
     const reading = current();
+    if (state.unit === "part" && !reading?.partName) state.unit = "token";
     if (!near() || near() === reading || !sameTokens(near(), reading)) state.beside = null;
     const head = (token) => (rationaleOf(reading, token) ?? rationaleOf(near(), token))?.target ?? null;
     state.target = head(state.target) ?? (cleared ? null : opening(reading));
@@ -842,7 +992,7 @@ function view(root, data, host = null) {
       const value = read(key, /^\d{1,9}$/);
       state[key] = typeof value === "string" ? Number(value) : key === "target" ? state.target : value;
     }
-    state.unit = read("unit", /^(token|word|sentence)$/);
+    state.unit = read("unit", /^(token|word|sentence|part)$/);
     state.view = read("view", /^(text|matrix)$/);
     state.keep = read("keep", /^[\d.]*$/)?.split(".").filter(Boolean).map(Number) ?? null;
     trying = Boolean(trial && parameters.has("keep"));
@@ -863,6 +1013,9 @@ function view(root, data, host = null) {
     });
     views.press(state.view);
     units.press(state.unit);
+    const wholes = units.querySelector("[data-value=part]");
+    wholes.hidden = template.hidden = !reading.partName;
+    wholes.textContent = reading.partName === "message" ? "Messages" : "Documents";
     fillBesides(reading);
     meta.replaceChildren(...aboutRun(reading));
     columns.classList.toggle("two", Boolean(near()));
@@ -886,6 +1039,7 @@ function view(root, data, host = null) {
     text.node.classList.toggle("chosen", Boolean(rationale));
     if (pinned) text.mark(reading, pinned, null, state.unit, "2");
     if (rationale) text.mark(reading, rationale, state.step, state.unit, "");
+    text.fold(reading, [rationale, pinned].filter(Boolean));
     text.node.hidden = state.view === "matrix";
     const focused = main.contains(document.activeElement) && document.activeElement.matches(".row");
     main.querySelector(".matrix-place")?.remove();
@@ -900,13 +1054,16 @@ function view(root, data, host = null) {
   }
 
   /** The panel about the selected rationale, or, while none is selected, the one under the pointer. */
-  function describe({ words, others, pinning, steps }, reading, rationale) {
+  function describe({ text, words, sources, others, pinning, steps }, reading, rationale) {
     const selected = rationale && state.target === rationale.target;
     const pinned = rationaleOf(reading, state.pin);
     words.replaceChildren();
     if (rationale) {
       const [lead, more, how] = inWords(reading, rationale);
-      words.append(verdicts(rationale), el("p.lead", ...lead), el("p", ...more), el("p.faint", ...how));
+      const proven = reading.facts.get(rationale);
+      words.append(verdicts(rationale), el("p.lead", ...lead), el("p", ...more),
+        ...(proven.length ? [el("h3", "Also checked"), el("ul.proof", ...proven.map((fact) => el("li", visible(fact))))] : []),
+        el("p.faint", ...how));
     } else
       words.append(el("p.hint", state.target === null
         ? "Choose a token to see which part of the context the model needed for it." : "This target is not explained here."));
@@ -916,6 +1073,10 @@ function view(root, data, host = null) {
         quote(joined(reading.tokens, pinned.indices)), " was kept. In common: ",
         shared.length ? quote(joined(reading.tokens, shared)) : "nothing", "."));
     }
+    const from = reading.segments.filter((each) => each.kind in NAMES && rationale && wordsIn(reading, rationale, each));
+    sources.hidden = !from.length;
+    sources.replaceChildren("From ", ...from.map((each) =>
+      button(el("span", caption(each), `: ${counted(wordsIn(reading, rationale, each), "word")}`), () => text.showPart(each))));
     const first = rationaleOf(reading, state.target);
     others.hidden = !(selected && first.alternatives?.length);
     others.replaceChildren(...[first, ...(first?.alternatives ?? [])].map((_, alternative) =>
@@ -949,7 +1110,8 @@ function view(root, data, host = null) {
     }
   }
 
-  function explainMarks({ tokens, rationales }) {
+  function explainMarks(reading) {
+    const { tokens, rationales, partName } = reading;
     legend.replaceChildren();
     const add = (name, words, order = null) => legend.append(
       el("span", el("span", { class: `token ${name}`, "data-order": order }, "token"), ` ${words}`));
@@ -961,14 +1123,17 @@ function view(root, data, host = null) {
     if (state.target !== null) {
       add("target", "target");
       add("kept", "kept, in this order", 1);
-      if (state.unit !== "token") add("part", `in the same ${state.unit}`);
+      if (state.unit !== "token") add("part", `in the same ${state.unit === "part" ? partName : state.unit}`);
+      if (criticalOf(rationaleOf(reading, state.target, state.alternative) ?? {}).length)
+        add("critical", "without it, the full context is not sufficient");
     }
     if (state.pin !== null && state.pin !== state.target) {
       add("target2", "pinned target");
       add("kept2", "kept for it");
       add("kept kept2", "kept for both");
     }
-    if (tokens.some((token) => token.pinned)) add("pinned", "always seen");
+    const written = partName === undefined || template.getAttribute("aria-pressed") === "true";
+    if (written && tokens.some((token) => token.pinned)) add("pinned", "always seen");
     if (state.target !== null && rationales.length > 1) legend.append("Choose another token to see its rationale.");
   }
 

@@ -18,7 +18,8 @@ from importlib.resources import files
 from typing import Any
 
 from rationales.errors import RationalesError
-from rationales.result import Explanation
+from rationales.render.proof import proof_line
+from rationales.result import Explanation, Rationale
 from rationales.units import group
 
 Links = Mapping[str, Iterable[tuple[int, int]]]
@@ -98,7 +99,7 @@ def page_data(
     titles: Sequence[str] | None = None,
     gold: Sequence[Links | None] | None = None,
 ) -> dict[str, Any]:
-    """What the viewer reads: explanations, each with a title, its words and its sentences."""
+    """What the viewer reads: explanations, each with a title, its words, sentences and proofs."""
     if titles is None:
         titles = _titles(explanations)
     for name, given in (("titles", titles), ("gold", gold)):
@@ -125,11 +126,18 @@ def item(explanation: Explanation, title: str, gold: Links | None = None) -> dic
         "title": title,
         "explanation": explanation.to_dict(),
         "units": {
-            "word": group(tokens, "word"),
-            "sentence": group(tokens, "sentence", language),
+            "word": group(tokens, "word", parts=explanation.parts),
+            "sentence": group(tokens, "sentence", language, parts=explanation.parts),
         },
+        "proofs": {str(each.target): facts for each in explanation if (facts := proofs(each))},
         **links,
     }
+
+
+def proofs(rationale: Rationale) -> list[list[str]]:
+    """What was proven of a rationale and of its alternatives, in words; none if nothing was."""
+    lines = [proof_line(each) for each in (rationale, *rationale.alternatives)]
+    return [line.split(" · ") if line else [] for line in lines] if any(lines) else []
 
 
 def as_json(data: Any) -> str:

@@ -194,6 +194,8 @@ def read_prompt(cells: Cells, text: Any = None) -> Conversation | Documents | No
     for name in ("question", "template"):
         if not isinstance(found.get(name, ""), str):
             raise RationalesError(f"the {name} must be a text")
+    if not isinstance(found.get("search_question", False), bool):
+        raise RationalesError("search_question must be true or false")
     messages, documents = found.pop("messages", None), found.pop("documents", None)
     return prompt_of(text, messages, documents, **found)
 

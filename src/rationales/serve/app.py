@@ -25,14 +25,17 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from rationales import requests
-from rationales.context import Token
+from rationales.chat import render
+from rationales.context import Part, Token
 from rationales.errors import RationalesError, first_line
 from rationales.explainer import Explainer
 from rationales.methods import METHODS
 from rationales.options import Options, check_input
+from rationales.prompt import PROMPT, Given
 from rationales.render import viewer
 from rationales.result import Explanation
-from rationales.schema import read_tokens, to_plain
+from rationales.runs.rows import read_prompt
+from rationales.schema import read_parts, read_tokens, to_plain
 from rationales.scoring.guard import LOCK
 from rationales.serve.safety import Safety
 from rationales.serve.work import Event, TooMany, Turn, Turns
@@ -46,9 +49,9 @@ class Limits:
     body: int = 2**20
     """Bytes of a request."""
     characters: int = 40_000
-    """Characters of a text."""
+    """Characters of a text, or of all messages or documents."""
     tokens: int = 2_048
-    """Tokens of a text."""
+    """Tokens of a text, or of all messages or documents."""
     targets: int = 256
     """Targets of a request."""
     at_once: int = 2
@@ -73,6 +76,9 @@ MOST = {
     "ig_steps": 300,
 }
 """The largest values of options."""
+
+_FIELDS = {"model", "text", *PROMPT, "tokens", "parts", "target", "length", "within", "options"}
+"""What a request for an explanation may hold."""
 
 _ASSETS = {
     "/": ("serve", "page.html", "text/html"),
@@ -135,7 +141,7 @@ class _Server:
         return JSONResponse([_about(name, each) for name, each in self.explainers.items()])
 
     async def explain(self, request: Request) -> Response:
-        body = await self._body(request, {"model", "text", "tokens", "target", "within", "options"})
+        body = await self._body(request, _FIELDS)
         name, explainer = self._explainer(body)
         asked = await _computed(partial(self._request, explainer, body))
         try:
@@ -145,12 +151,14 @@ class _Server:
         return _Events(turn)  # type: ignore[return-value]  # any ASGI application will do
 
     async def score(self, request: Request) -> Response:
-        known = {"model", "tokens", "target", "keep", "criterion", "instead_of"}
-        body = await self._body(request, known)
+        options = {"criterion", "instead_of", "evaluation"}
+        body = await self._body(request, {"model", "tokens", "target", "length", "keep", *options})
         _, explainer = self._explainer(body)
         tokens, target = self._tokens(body)
         keep = _indices(body, "keep", target)
-        how = {name: body[name] for name in ("criterion", "instead_of") if name in body}
+        how: dict[str, Any] = {name: body[name] for name in options if name in body}
+        how["length"] = _length(body)
+        self._check_length(how["length"], "tokens in its target", self.limits.targets)
         own = request.scope["client_id"]
         if self._scoring[own] >= self.limits.waiting_of_one:
             raise HTTPException(429, f"{self._scoring[own]} of your scores wait: let one finish")
@@ -227,26 +235,40 @@ class _Server:
             if isinstance(value, int | float) and (value > most or is_unbounded):
                 said = f"{name} must be at most {most:,} on this server, not {value}"
                 raise HTTPException(422, said)
-        text: str | tuple[Token, ...]
-        within = None
+        text: Given | tuple[Token, ...]
+        within, parts = None, tuple[Part, ...]()
         if "tokens" in body:
-            if "text" in body or "target" in given:
+            if "target" in given or not {"text", *PROMPT}.isdisjoint(body):
                 raise HTTPException(422, "give a text, or tokens with their target, not both")
             text, target = self._tokens(body)
-            given = {**given, "target": target}
+            end = target + _length(body)
+            given = {**given, "target": f"{target}:{end}" if end > target + 1 else target}
             if body.get("within") is not None:
                 within = _indices(body, "within", target)
+            parts = read_parts(body.get("parts", []), len(text))
         else:
-            text = _text(body)
+            text = _given(body)
+            if explainer.kind == "seq2seq" and not isinstance(text, str):
+                raise HTTPException(422, "this model translates a text, not messages or documents")
         options = Options().change(**given)
         check_input(options, explainer.kind)
-        more = " ".join(each for each in (options.continuation, options.prefix) if each)
-        count = self._count(more, explainer) if more else 0
-        count += self._count(text, explainer) if isinstance(text, str) else len(text)
+        if isinstance(text, tuple):
+            count, spanned = len(text), _length(body)
+        else:
+            count, spanned = self._counts(text, explainer, options)
         self._check_length(count, "tokens", self.limits.tokens)
         if options.span:
-            self._check_length(count, "tokens with the option span", self.limits.targets)
-        return requests.Request(text, options, within=within)
+            self._check_length(spanned, "tokens with the option span", self.limits.targets)
+        return requests.Request(text, options, within=within, parts=parts)
+
+    def _counts(self, what: Given, explainer: Explainer, options: Options) -> tuple[int, int]:
+        """How many tokens a text or a prompt has, and how many of them may be one span."""
+        prompt = render(explainer.tokenizer, what, options.chat and not isinstance(what, str))
+        more = " ".join(filter(None, (options.continuation, options.prefix, prompt.answer)))
+        answer = self._count(more, explainer) if more else 0
+        count = answer + self._count(prompt.text, explainer)
+        # Of a prompt, only the answer is explained.
+        return count, count if isinstance(what, str) else answer
 
     def _count(self, text: str, explainer: Explainer) -> int:
         """How many tokens a text has."""
@@ -286,6 +308,7 @@ class _Server:
 
         known: set[int] = set()
         item: dict[str, Any] = {}
+        proofs: dict[str, list[list[str]]] = {}
         for explanation in self.explainers[name].grow(asked, on_progress=tell):
             if not item:
                 [item] = viewer.page_data([explanation])["items"]
@@ -293,10 +316,14 @@ class _Server:
                 say(("text", item))
             new = tuple(each for each in explanation if each.target not in known)
             known.update(each.target for each in new)
+            for each in new:
+                if facts := viewer.proofs(each):
+                    proofs[str(each.target)] = facts
+                    say(("proof", {"target": each.target, "facts": facts}))
             only = replace(explanation, tokens=(), rationales=new).to_dict()
             for rationale in only["rationales"]:
                 say(("rationale", rationale))
-        say(("done", {**item, "explanation": explanation.to_dict()}))
+        say(("done", {**item, "explanation": explanation.to_dict(), "proofs": proofs}))
 
 
 class _Events:
@@ -352,14 +379,28 @@ def _about(name: str, explainer: Explainer) -> dict[str, Any]:
     }
 
 
-def _text(body: Mapping[str, Any]) -> str:
-    """The text of a request."""
+def _given(body: Mapping[str, Any]) -> Given:
+    """The text, the conversation or the documents of a request."""
     text = body.get("text")
-    if not isinstance(text, str):
-        raise HTTPException(422, "text must be a string")
-    if "within" in body or "target" in body:
-        raise HTTPException(422, "within and target go with tokens; a text has the option target")
-    return text
+    check_unicode(json.dumps([body.get(name) for name in PROMPT], ensure_ascii=False))
+    asked: Given | None = read_prompt(body, text)
+    if asked is None and isinstance(text, str):
+        asked = text
+    if asked is None:
+        raise HTTPException(422, "text must be a string; or give messages, or documents")
+    if not {"target", "length", "within", "parts"}.isdisjoint(body):
+        raise HTTPException(
+            422, "target, length, within and parts go with tokens; a text has the option target"
+        )
+    return asked
+
+
+def _length(body: Mapping[str, Any]) -> int:
+    """How many tokens the target of a request has."""
+    length = body.get("length", 1)
+    if not isinstance(length, int) or isinstance(length, bool) or length < 1:
+        raise HTTPException(422, "length must be a number of tokens, at least 1")
+    return length
 
 
 def _indices(body: Mapping[str, Any], name: str, target: int) -> tuple[int, ...]:
