@@ -192,6 +192,17 @@ def test_the_bytes_are_bounded_and_taken_as_they_are_needed(tokens: int) -> None
     assert (len(store.empty()), nbytes(store.empty())) == (0, TOKEN_BYTES)
 
 
+def test_the_bound_rises_for_a_long_text_until_memory_runs_out() -> None:
+    store = small_store(5)
+    store.begin(longest=300)
+    chain(store, *range(300))
+    assert len(store) == 300
+    store.halve()
+    bound = store.max_bytes
+    store.begin(longest=1000)
+    assert store.max_bytes == store.empty().max_bytes == bound
+
+
 def test_layers_that_differ_are_not_stored() -> None:
     cache = states(1, 2)
     assert PrefixStore.like(cache) is not None
@@ -372,7 +383,7 @@ def test_sharing_with_little_room(family: str, tokens: int) -> None:
     scorer = CausalScorer(shared(family)).fresh()
     store = scorer._prefixes
     assert store is not None
-    store.max_bytes = nbytes(store) * (tokens + 1)
+    store.max_bytes, store.grows = nbytes(store) * (tokens + 1), False
     plain = assert_same_scores(scorer, steps(seed=3))
     assert len(store) == tokens  # the pressure was there
     assert scorer.tokens <= plain.tokens

@@ -111,7 +111,7 @@ class CausalScorer(ModelScorer):
                     # A place may have been given that nothing was written to: nothing stays.
                     tokens = len(batch.rows) * (batch.past + batch.new)
                     self._make_room(error, len(places), tokens)
-                    self._prefixes.max_bytes //= 2
+                    self._prefixes.halve()
                     break
                 scores.update(zip(places, answers, strict=True))
         return scores

@@ -69,6 +69,8 @@ class PrefixStore:
         """The slots of the last text that was computed alone, and the cache that holds them: a text
         that is generated goes on from there, and nothing is copied."""
         self.max_bytes = max_bytes
+        self.grows = True
+        """Whether the bound rises for a text that is longer."""
 
     @classmethod
     def like(cls, cache: DynamicCache) -> PrefixStore | None:
@@ -107,14 +109,26 @@ class PrefixStore:
     def empty(self) -> PrefixStore:
         """Another store for states of the same kind, with nothing in it."""
         keys, values = self._slabs
-        return PrefixStore(keys[0], values[0], self.max_bytes)
+        store = PrefixStore(keys[0], values[0], self.max_bytes)
+        store.grows = self.grows
+        return store
+
+    def halve(self) -> None:
+        """Take at most half of the memory from now on."""
+        self.max_bytes //= 2
+        self.grows = False
 
     def __len__(self) -> int:
         return len(self._states)
 
-    def begin(self) -> None:
-        """Begin a call: all that is stored may be dropped, until it is found again."""
+    def begin(self, longest: int = 0) -> None:
+        """Begin a call: all that is stored may be dropped, until it is found again.
+
+        The longest subset of the call finds room, unless memory has run out before.
+        """
         self._used.clear()
+        if self.grows:  # one slot stays empty, for padding
+            self.max_bytes = max(self.max_bytes, (longest + 1) * self._bytes)
 
     def find(self, before: int, position: int, token: int) -> State | None:
         """The state of the token after the one with serial number ``before``, if it is stored."""
@@ -207,7 +221,7 @@ class Paths:
     """The subsets of one call as a tree, with what of it is stored."""
 
     def __init__(self, store: PrefixStore, queries: Sequence[Query]) -> None:
-        store.begin()
+        store.begin(max((len(kept) for _, kept in queries), default=0))
         self._store = store
         self._nodes: dict[Key, int] = {}
         self._keys: list[Key] = []
