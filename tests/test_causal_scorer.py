@@ -555,3 +555,43 @@ def test_half_precision_tells_rounding_from_faults(family: str, dtype: torch.dty
     closed_up.controls_positions = True  # type: ignore[attr-defined]
     scorer._next_token = closed_up  # type: ignore[assignment]
     assert not scorer._self_test()
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "qwen3"])
+@pytest.mark.parametrize("said", [(), (3, 9)])
+def test_attention_is_that_of_the_ordinary_forward_pass(family: str, said: tuple[int, ...]) -> None:
+    model = build(family)
+    scorer = CausalScorer(model).fresh()
+    ids = tuple(range(5, 17))
+    context = Context(ids, target_id=said[0] if said else 4, span_ids=said[1:])
+    assert scorer.attention(context) is None  # nothing is computed only for it
+    scorer.score([(context, tuple(range(len(ids))))])
+    found = scorer.attention(context)
+    assert found is not None
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        text = torch.tensor([[*ids, *said[:-1]]])
+        layers = model(text, output_attentions=True).attentions
+    weights = torch.stack([layer[0, :, len(ids) - 1 :] for layer in layers])
+    expected = weights.amax(dim=1).mean(dim=(0, 1))[: len(ids)]
+    expected[0] = 0
+    assert found == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_attention_leaves_the_model_as_it_was() -> None:
+    model = build("llama")
+    before = model.config._attn_implementation
+    scorer = CausalScorer(model).fresh()
+    context = Context((5, 6, 7, 8), target_id=4)
+    first = scorer.score([(context, (0, 1, 2, 3))])
+    scorer.attention(context)
+    assert model.config._attn_implementation == before
+    assert scorer.score([(context, (0, 1, 2, 3))]) == pytest.approx(first)
+
+
+def test_a_model_that_tells_no_attention_proposes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer = CausalScorer(build("gpt2")).fresh()
+    context = Context((5, 6, 7, 8), target_id=4)
+    scorer.score([(context, (0, 1, 2, 3))])
+    monkeypatch.setattr(scorer._next_token, "attention", lambda *_: None)
+    assert scorer.attention(context) is None
