@@ -440,7 +440,5 @@ def test_a_subset_is_scored_once(problem: Problem) -> None:
     assume(problem.context.candidates)
     for options in ({"method": "beam"}, {"minimal": True}, {"fast": True}):
         scorer = TableScorer(problem.table)
-        rationale = rationalize(problem.context, scorer, **options)
+        rationalize(problem.context, scorer, **options)
         assert len(scorer.scored) == len({*scorer.scored})
-        # The full context counts only if the search comes to it; what was asked ahead does not.
-        assert rationale.evaluations <= len(scorer.scored)

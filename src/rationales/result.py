@@ -171,7 +171,8 @@ class Rationale:
     """Whether, given only these tokens, the target is the model's most likely next token (or the
     criterion that was asked for is met)."""
     evaluations: Index
-    """How many subsets were scored."""
+    """How many subsets the search asked for; a second stage (pruning, a finer level) counts those
+    that it asks for again."""
     steps: tuple[Step, ...] = ()
     """How the rationale grew, one step for each token or unit added."""
     predicted: bool | None = None
