@@ -70,18 +70,19 @@ def make_search(
     """
     [full] = yield [context.everything]
     criterion = make_criterion(options.criterion, context, full)
-    looked = options.fast and attention is not None and (context.levels or context.units)
-    paid = attention(context) if looked and attention is not None else None
+    by_units = bool(context.levels or context.units)
+    paid = attention(context) if attention and options.fast and by_units else None
 
-    def find(within: Context, options: Options = options) -> Search:
+    def find(within: Context, options: Options = options, with_steps: bool = True) -> Search:
         rationale = start if within is context else None
         if rationale is None:
-            rationale = yield from _search(within, criterion, options, rank, paid)
+            rationale = yield from _search(within, criterion, options, rank, paid, with_steps)
         return (yield from prune(within, rationale, criterion)) if options.minimal else rationale
 
     def level_by_level(context: Context) -> Search:
-        # The largest size is one of tokens: it does not bound sentences and words.
-        any_size = partial(find, options=options.change(max_size=None))
+        # The largest size is one of tokens: it does not bound sentences and words. The steps of a
+        # rationale are those of the last level.
+        any_size = partial(find, options=options.change(max_size=None), with_steps=False)
         return coarse_to_fine(context, any_size, find)
 
     if options.coarse_to_fine and not context.levels:
@@ -112,13 +113,25 @@ def _search(
     options: Options,
     rank: Rank,
     paid: Sequence[float] | None = None,
+    with_steps: bool = True,
 ) -> Search:
-    """The search of ``options.method``, on its own."""
+    """The search of ``options.method``, on its own.
+
+    ``paid`` is the attention that is paid to each index. Without steps, a fast search tells only
+    what it has kept.
+    """
     size, kept = options.max_size, options.keep_candidates
     match options.method:
         case "greedy" if options.fast:
             proposed = () if paid is None else order(context, paid)
-            return fast(context, criterion, max_size=size, keep_candidates=kept, proposed=proposed)
+            return fast(
+                context,
+                criterion,
+                max_size=size,
+                keep_candidates=kept,
+                proposed=proposed,
+                with_steps=with_steps,
+            )
         case "greedy":
             return greedy(context, criterion, max_size=size, keep_candidates=kept)
         case "exhaustive":

@@ -53,7 +53,7 @@ class Shortlist:
     the very best; of those proposed."""
     patience: int = 24
     """A subset of this many units grows no further: the search starts from everything."""
-    alone: int = 3
+    alone: int = 2
     """How many of the proposed units are tried alone; then together, as many as ``leaps`` says."""
     long: int = 256
     """Units are proposed where trying each alone would take more tokens than this."""
@@ -67,11 +67,13 @@ def fast(
     keep_candidates: int = 0,
     shortlist: Shortlist | None = None,
     proposed: Units = (),
+    with_steps: bool = True,
 ) -> Search:
     """A minimal rationale, found by a greedy search of far fewer evaluations.
 
     Unlike greedy search, a step that tries a sufficient subset takes it, even if another one raises
     the target's probability more. ``proposed`` are all units, the most promising first.
+    Without steps, nothing is scored only to show how a sufficient rationale grows.
     """
     shortlist = shortlist or Shortlist()
     trail = Trail(context, criterion, max_size)
@@ -109,7 +111,10 @@ def fast(
     if met(score):
         added = yield from shrink(trail, added)
     if not trail.followed(added):
-        yield from trail.follow(added)
+        if with_steps or not met(score):
+            yield from trail.follow(added)
+        else:
+            trail.add(added, score)
     found = trail.at_limit()
     return minimal(found, added) if found.sufficient else found
 
