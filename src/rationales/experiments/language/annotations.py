@@ -47,6 +47,13 @@ class Row:
     """The annotation, if there is one, in the order in which its words were shown."""
     words: tuple[Span, ...] = ()
     """The words that can be chosen, the last of them the target."""
+    key: str = "id"
+    """What the file calls the id: released ones are a ``lambadaIndex``."""
+
+    def word(self, place: int) -> str:
+        """The word at this place."""
+        start, end = self.words[place]
+        return self.text[start:end]
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -71,7 +78,8 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 def _row(data: Mapping[str, Any], number: int) -> Row:
     text = data["text"] if "text" in data else data["context"] + data["continuation"]
-    id = data.get("lambadaIndex", data.get("id", number))
+    key = "lambadaIndex" if "lambadaIndex" in data else "id"
+    id = data.get(key, number)
     if not isinstance(text, str) or not isinstance(id, str | int) or isinstance(id, bool):
         raise TypeError
     rationale, words = (
@@ -81,7 +89,7 @@ def _row(data: Mapping[str, Any], number: int) -> Row:
     for start, end in (*rationale, *words):
         if not 0 <= start < end <= len(text):
             raise RationalesError(f"the span [{start}, {end}] is not within the text")
-    return Row(id, text, rationale, words or split_words(text, rationale))
+    return Row(id, text, rationale, words or split_words(text, rationale), key)
 
 
 def split_words(text: str, spans: Sequence[Span] = ()) -> tuple[Span, ...]:
