@@ -70,7 +70,7 @@ def open_lists(study: Study) -> list[ListId]:
     closed: set[ListId] = set()
     for _, play in study.plays():
         is_found = play.found(study.right(play.passage)) is not None
-        if play.list.source != PERSON or is_found or not study.is_over(play):
-            closed.add(play.list)
+        if play.of.source != PERSON or is_found or not study.is_over(play):
+            closed.add(play.of)
     made = [ListId(passage, PERSON, maker.id) for maker, passage, _, _ in study.rationales()]
     return [of for of in (*made, *study.lists) if of not in closed]

@@ -27,7 +27,7 @@ from rationales.experiments.language.annotations import Row
 
 def export(study: Study, folder: Path) -> dict[str, int]:
     """How many lines each file has, which are now in the folder."""
-    files = {"annotations.jsonl": _lines(annotations(study))}
+    files = {"annotations.jsonl": _lines(released_format(study))}
     for annotator in study.annotators.values():
         files[f"annotators/{annotator.name}.jsonl"] = _lines(_work_of(study, annotator))
     ranked = ("passage", "selector", "rank", "place", "start", "end", "word", "finished")
@@ -48,7 +48,7 @@ def export(study: Study, folder: Path) -> dict[str, int]:
     return {name: text.count("\n") - name.endswith(".csv") for name, text in files.items()}
 
 
-def annotations(study: Study) -> Iterator[dict[str, Any]]:
+def released_format(study: Study) -> Iterator[dict[str, Any]]:
     """The passages whose word was found with their rationales, as the released data have them."""
     found: dict[str, tuple[int, ...]] = {}
     for _, passage, words, count in study.rationales():
@@ -80,8 +80,8 @@ def _work_of(study: Study, annotator: Annotator) -> Iterator[dict[str, Any]]:
                 **_identified(study.passages[play.passage]),
                 "role": "predictor",
                 "begun": play.begun,
-                "source": play.list.source,
-                "selector": _name(study, play.list.selector),
+                "source": play.of.source,
+                "selector": _name(study, play.of.selector),
                 "finished": study.is_over(play),
                 "guesses": [vars(guess) for guess in play.guesses],
                 "found": play.found(study.right(play.passage)),
@@ -101,7 +101,7 @@ def _ranked(study: Study) -> Iterator[Sequence[Any]]:
 def _guessed(study: Study) -> Iterator[Sequence[Any]]:
     for annotator, play in study.plays():
         id, right = study.passages[play.passage].id, study.right(play.passage)
-        whose = (play.list.source, _name(study, play.list.selector) or "", annotator.name)
+        whose = (play.of.source, _name(study, play.of.selector) or "", annotator.name)
         for each in play.guesses:
             is_right = int(normal(each.guess) in right)
             yield id, *whose, each.revealed, each.guess, is_right, each.time

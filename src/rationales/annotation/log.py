@@ -43,9 +43,9 @@ class Log:
                 raise damaged(self.path, number) from error
             yield event
 
-    def append(self, name: str, **what: Any) -> Event:
+    def append(self, name: str, /, **what: Any) -> Event:
         """The event of this name with the time, now on the disk; an error leaves no part of it."""
-        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
         event = {"event": name, "time": now, **what}
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -62,14 +62,14 @@ class Guess:
 class Play:
     """A list that a predictor guesses from, or has guessed from."""
 
-    list: ListId
+    of: ListId
     begun: str
     guesses: list[Guess] = field(default_factory=list)
 
     @property
     def passage(self) -> str:
         """The id of the passage."""
-        return self.list.passage
+        return self.of.passage
 
     def found(self, right: Collection[str]) -> int | None:
         """The number of words from which one of these words was first guessed, or None."""
@@ -83,7 +83,7 @@ class Annotator:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.id = log.path.stem
-        self.name, self.token, self.agreed, self.last = "", "", "", ""
+        self.name, self.token, self.joined, self.agreed, self.last = "", "", "", "", ""
         self.roles: tuple[str, ...] = ()
         self.selections: list[Selection] = []
         self.plays: list[Play] = []
@@ -94,7 +94,7 @@ class Annotator:
         self.current: Selection | Play | None = None
         """The last work, finished or not, unless it was released."""
 
-    def record(self, name: str, **what: object) -> None:
+    def record(self, name: str, /, **what: object) -> None:
         """Write an event, and let it happen."""
         self.apply(self.log.append(name, **what))
 
@@ -104,7 +104,7 @@ class Annotator:
         work = self.current
         match event["event"]:
             case "joined":
-                self.name, self.token = event["name"], event["token"]
+                self.name, self.token, self.joined = event["name"], event["token"], event["time"]
                 self.roles = tuple(event["roles"])
             case "agreed":
                 self.agreed = event["consent"]

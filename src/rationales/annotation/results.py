@@ -86,7 +86,7 @@ def game(study: Study) -> dict[str, Any]:
     first: dict[ListId, Play] = {}
     for _, play in study.plays():
         if study.is_over(play):
-            first.setdefault(play.list, play)
+            first.setdefault(play.of, play)
     if not first:
         raise RationalesError("no list is played to its end yet: results need one at least")
     measured: dict[str, list[tables.Values]] = {source: [] for source in SOURCES}

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
@@ -79,14 +79,15 @@ class Study:
         self.token = ""
         self.log = Log(folder / "organiser.jsonl")
         self.annotators: dict[str, Annotator] = {}
-        logs = [self.log, *(Log(path) for path in sorted((folder / "annotators").glob("*.jsonl")))]
-        for log in logs:
+        logs = [self.log, *map(Log, (folder / "annotators").glob("*.jsonl"))]
+        people = [Annotator(log) for log in logs[1:]]
+        for log, apply in zip(logs, (self._apply, *(p.apply for p in people)), strict=True):
             if repair:
                 log.repair()
-            annotator = None if log is self.log else Annotator(log)
-            _replay(log, self._apply if annotator is None else annotator.apply)
-            if annotator is not None and annotator.token:
-                self.annotators[annotator.id] = annotator
+            _replay(log, apply)
+        for each in sorted(people, key=lambda each: each.joined):
+            if each.token:  # or it was not finished joining
+                self.annotators[each.id] = each
         shuffled = random.Random(self.settings.seed).sample([*self.passages], len(self.passages))
         self.order = shuffled
         """The passages in the order in which they are given."""
@@ -112,7 +113,7 @@ class Study:
 
     def is_over(self, play: Play) -> bool:
         """Whether a predictor has guessed from all words of a list, or the list is gone."""
-        words = self.words(play.list)
+        words = self.words(play.of)
         return words is None or len(play.guesses) >= len(words)
 
     def right(self, passage: str) -> set[str]:
@@ -123,7 +124,7 @@ class Study:
         """All plays of lists that are there, in the order in which they began."""
         every = [(each, play) for each in self.annotators.values() for play in each.plays]
         for annotator, play in sorted(every, key=lambda pair: pair[1].begun):
-            if self.words(play.list) is not None:
+            if self.words(play.of) is not None:
                 yield annotator, play
 
     def rationales(self) -> Iterator[tuple[Annotator, str, tuple[int, ...], int | None]]:
@@ -135,7 +136,7 @@ class Study:
         for _, play in self.plays():
             count = play.found(self.right(play.passage))
             if count is not None:
-                found.setdefault(play.list, count)
+                found.setdefault(play.of, count)
         rankings = [(s.finished, a, s) for a in self.annotators.values() for s in a.selections]
         for time, maker, each in sorted(rankings, key=lambda ranking: ranking[0] or ""):
             if time is not None:
@@ -224,8 +225,8 @@ def _stored(row: Row) -> dict[str, object]:
     return {row.key: row.id, "text": row.text, "words": row.words}
 
 
-def _identity(folder: Path) -> dict[str, object]:
-    known: dict[str, object] = json.loads(_read_text(folder / RUN))["identity"]
+def _identity(folder: Path) -> dict[str, Any]:
+    known: dict[str, Any] = json.loads(_read_text(folder / RUN))["identity"]
     return known
 
 

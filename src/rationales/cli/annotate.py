@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
 [bold]Examples[/bold]\n
   rationales annotate passages.jsonl --out study --consent consent.txt\n
-  rationales annotate passages.jsonl --out study --play     people guess from the model's words too\n
+  rationales annotate passages.jsonl --out study --play     guess from the model's words too\n
   rationales annotate export study                          writes study/export\n
   rationales annotate agreement study                       κ, IOU and F1 of two selectors\n
   rationales annotate results study                         words until people guess, by source

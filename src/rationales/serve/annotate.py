@@ -12,7 +12,6 @@ chose the words. Requests are answered one after the other, each after its event
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -24,11 +23,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from rationales.annotation.assignment import give_work, open_lists, open_work
-from rationales.annotation.people import ROLES, Annotator, Play, Selection, normal
+from rationales.annotation.assignment import give_work, open_work
+from rationales.annotation.people import Annotator, Play, Selection
 from rationales.annotation.study import Study
 from rationales.errors import RationalesError
 from rationales.serve.answers import asset, http_error, json_body
+from rationales.serve.organise import ACTIONS, overview
 from rationales.serve.safety import Safety
 
 MOST_BYTES = 2**16
@@ -83,11 +83,13 @@ class _Pages:
         body = await json_body(request, _FIELDS, MOST_BYTES, PATIENCE)
         if who is not None and self.study.annotators.get(who.id) is not who:
             raise HTTPException(401, "this link is not valid any more")
-        known = _ORGANISER if who is None else _ANNOTATOR
-        do = known.get(body.get("do", ""))
-        if do is None:
+        do, known = str(body.get("do")), ACTIONS if who is None else _ANNOTATOR
+        if do not in known:
             raise HTTPException(422, f"do must be one of {', '.join(known)}")
-        do(self.study, who, body)
+        if who is None:
+            ACTIONS[do](self.study, body)
+        else:
+            _ANNOTATOR[do](self.study, who, body)
         return JSONResponse(self._seen(who))
 
     def _who(self, request: Request) -> Annotator | None:
@@ -100,14 +102,11 @@ class _Pages:
         return owners[_digest(given)]
 
     def _seen(self, who: Annotator | None) -> dict[str, Any]:
-        return _overview(self.study) if who is None else _work(self.study, who)
+        return overview(self.study) if who is None else _work(self.study, who)
 
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
-
-
-# ---- what annotators see and do
 
 
 def _work(study: Study, who: Annotator) -> dict[str, Any]:
@@ -135,7 +134,7 @@ def _work(study: Study, who: Annotator) -> dict[str, Any]:
             "undoable": len(work.history) > 1,
         }
     if isinstance(work, Play):
-        places = (study.words(work.list) or ())[: len(work.guesses) + 1]
+        places = (study.words(work.of) or ())[: len(work.guesses) + 1]
         row = study.passages[work.passage]
         return seen | {
             "show": "guess",
@@ -165,8 +164,9 @@ def _rank(study: Study, who: Annotator, body: dict[str, Any]) -> None:
         return
     given = body.get("words")
     count = len(study.passages[work.passage].words) - 1
-    is_list = isinstance(given, list) and all(type(each) is int for each in given)
-    if not is_list or not {*given} <= {*range(count)} or len({*given}) != len(given):
+    if not isinstance(given, list) or not all(type(each) is int for each in given):
+        given = [count]  # which is none
+    if not {*given} <= {*range(count)} or len({*given}) != len(given):
         raise HTTPException(
             422, "words must be a list of places of words before the target, none twice"
         )
@@ -222,107 +222,11 @@ def _check_agreed(study: Study, who: Annotator) -> None:
         raise HTTPException(403, "agree to the consent text first")
 
 
-# ---- what the organiser sees and does
-
-
-def _overview(study: Study) -> dict[str, Any]:
-    """What the organiser sees: progress, annotators with their links, guesses to judge."""
-    ranked, found = Counter[str](), set()
-    for _, passage, _, count in study.rationales():
-        ranked[passage] += 1
-        if count is not None:
-            found.add(passage)
-    guesses = Counter[tuple[str, str]]()
-    for _, play in study.plays():
-        guesses.update({(play.passage, normal(each.guess)) for each in play.guesses})
-    targets = {id: normal(row.word(-1)) for id, row in study.passages.items()}
-    judged = [
-        {
-            "passage": id,
-            "target": study.passages[id].word(-1),
-            "guess": guess,
-            "plays": count,
-            "accepted": guess in study.synonyms[id],
-        }
-        for (id, guess), count in sorted(guesses.items())
-        if guess and guess != targets[id]
-    ]
-    return {
-        "show": "organise",
-        "progress": {
-            "passages": len(study.passages),
-            "ranked": len(ranked),
-            "ranked by two": sum(count > 1 for count in ranked.values()),
-            "to be ranked by two": len(study.doubled),
-            "found": len(found),
-            "lists that wait for a predictor": len(open_lists(study)),
-            "lists of the model": len(study.lists),
-        },
-        "annotators": [_about(study, each) for each in study.annotators.values()],
-        "guesses": judged,
-    }
-
-
-def _about(study: Study, each: Annotator) -> dict[str, Any]:
-    work = open_work(study, each)
-    return {
-        "id": each.id,
-        "name": each.name,
-        "roles": each.roles,
-        "token": each.token,
-        "agreed": each.agreed == study.consent_digest,
-        "ranked": sum(selection.finished is not None for selection in each.selections),
-        "played": sum(study.is_over(play) for play in each.plays),
-        "open": "" if work is None else "ranking" if isinstance(work, Selection) else "guessing",
-        "last": each.last,
-    }
-
-
-def _add(study: Study, who: None, body: dict[str, Any]) -> None:
-    roles = body.get("roles")
-    if not isinstance(roles, list) or not roles or not {*map(str, roles)} <= {*ROLES}:
-        raise HTTPException(422, f"roles must be a list of {' and '.join(ROLES)}")
-    study.add(role for role in reversed(ROLES) if role in roles)  # guess first: fewer lists wait
-
-
-def _delete(study: Study, who: None, body: dict[str, Any]) -> None:
-    study.delete(_annotator(study, body).id)
-
-
-def _release(study: Study, who: None, body: dict[str, Any]) -> None:
-    annotator = _annotator(study, body)
-    if open_work(study, annotator) is not None:
-        annotator.record("released")
-
-
-def _judge(study: Study, who: None, body: dict[str, Any]) -> None:
-    passage, guess = str(body.get("passage")), str(body.get("guess"))
-    if passage not in study.passages or not normal(guess):
-        raise HTTPException(422, "give a passage of the study, and a guess")
-    accepted = body.get("accepted") is True
-    if accepted != (normal(guess) in study.synonyms[passage]):
-        study.judge(passage, guess, accepted)
-
-
-def _annotator(study: Study, body: dict[str, Any]) -> Annotator:
-    found = study.annotators.get(str(body.get("annotator")))
-    if found is None:
-        raise HTTPException(404, "there is no such annotator: the data may be deleted already")
-    return found
-
-
-_Do = Callable[[Study, Any, dict[str, Any]], None]
-_ANNOTATOR: dict[str, _Do] = {
+_ANNOTATOR: dict[str, Callable[[Study, Annotator, dict[str, Any]], None]] = {
     "agree": _agree,
     "next": _next,
     "words": _rank,
     "undo": _undo,
     "finish": _finish,
     "guess": _guess,
-}
-_ORGANISER: dict[str, _Do] = {
-    "add": _add,
-    "delete": _delete,
-    "release": _release,
-    "judge": _judge,
 }

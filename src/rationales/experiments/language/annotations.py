@@ -160,7 +160,8 @@ def in_words(tokenizer: Tokenizer, row: Row) -> Worded:
     encoded = encode(tokenizer, row.text)
     shift = len(encoded.prefix)
     first, *more = tokens_in_span(row.text, encoded.offsets, target)
-    words, taken = [], {*range(first, len(encoded.ids))}
+    words: list[tuple[int, ...]] = []
+    taken = {*range(first, len(encoded.ids))}
     for span in reversed(before):  # a token of two words is the latter's
         own = [i for i in tokens_in_span(row.text, encoded.offsets, span) if i not in taken]
         taken |= {*own}
