@@ -13,7 +13,15 @@ import hashlib
 from collections import Counter
 from itertools import chain
 
-from rationales.annotation.people import PERSON, SELECTOR, Annotator, ListId, Play, Selection
+from rationales.annotation.people import (
+    PERSON,
+    PREDICTOR,
+    SELECTOR,
+    Annotator,
+    ListId,
+    Play,
+    Selection,
+)
 from rationales.annotation.study import Study
 
 
@@ -29,20 +37,21 @@ def give_work(study: Study, annotator: Annotator) -> bool:
     """Give an annotator the next work, unless there is some; whether there is any."""
     if open_work(study, annotator) is not None:
         return True
-    for role in annotator.roles:
-        if role == SELECTOR:
-            passage = next_passage(study, annotator)
-            if passage is not None:
-                first = len(study.passages[passage].words) - 2
-                annotator.record("select", passage=passage, words=[first])
-                return True
-        else:
-            of = next_list(study, annotator)
-            if of is not None:
-                maker = {} if of.selector is None else {"selector": of.selector}
-                annotator.record("play", passage=of.passage, source=of.source, **maker)
-                return True
-    return False
+    work = next_work(study, annotator)
+    if isinstance(work, ListId):
+        maker = {} if work.selector is None else {"selector": work.selector}
+        annotator.record("play", passage=work.passage, source=work.source, **maker)
+    elif work is not None:
+        first = len(study.passages[work].words) - 2
+        annotator.record("select", passage=work, words=[first])
+    return work is not None
+
+
+def next_work(study: Study, annotator: Annotator) -> str | ListId | None:
+    """The passage to rank or the list to guess from that an annotator is given next."""
+    find = {SELECTOR: next_passage, PREDICTOR: next_list}
+    found = (find[role](study, annotator) for role in annotator.roles)
+    return next((work for work in found if work is not None), None)
 
 
 def next_passage(study: Study, annotator: Annotator) -> str | None:

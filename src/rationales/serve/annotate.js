@@ -83,7 +83,8 @@
     at("between-heading").textContent = data.finished ? "Thank you: finished." : "Ready?";
     at("finished").textContent = data.finished === 1 ? "You have finished one passage." : `You have finished ${data.finished} passages.`;
     at("finished").hidden = !data.finished;
-    at("next").textContent = data.finished ? "Next passage" : "Start";
+    at("nothing").hidden = data.more;
+    at("next").textContent = !data.more ? "Look again" : data.finished ? "Next passage" : "Start";
   }
 
   // --- Selector -------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from rationales.annotation.assignment import give_work, open_work
+from rationales.annotation.assignment import give_work, next_work, open_work
 from rationales.annotation.people import Annotator, Play, Selection
 from rationales.annotation.study import Study
 from rationales.errors import RationalesError
@@ -144,7 +144,7 @@ def _work(study: Study, who: Annotator) -> dict[str, Any]:
             "size": study.size(work.passage),
             "before": work.guesses[-1].guess if work.guesses else "",
         }
-    return seen | {"show": "between"}
+    return seen | {"show": "between", "more": next_work(study, who) is not None}
 
 
 def _agree(study: Study, who: Annotator, body: dict[str, Any]) -> None:
@@ -154,8 +154,7 @@ def _agree(study: Study, who: Annotator, body: dict[str, Any]) -> None:
 
 def _next(study: Study, who: Annotator, body: dict[str, Any]) -> None:
     _check_agreed(study, who)
-    if not give_work(study, who):
-        raise HTTPException(404, "there is nothing for you to do at the moment: come back later")
+    give_work(study, who)
 
 
 def _rank(study: Study, who: Annotator, body: dict[str, Any]) -> None:

@@ -147,7 +147,8 @@ class Worded:
     words: tuple[tuple[int, ...], ...]
     """The tokens of each word before the target."""
     chosen: tuple[int, ...]
-    """The places of the annotated words, in the order in which they were shown."""
+    """The places of the annotated words, in the order in which they were shown: first the word
+    right before the target."""
 
     def place(self, unit: Sequence[int]) -> int:
         """The place of the word that has these tokens, or some of them."""
@@ -180,4 +181,6 @@ def in_words(tokenizer: Tokenizer, row: Row) -> Worded:
         excluded=tuple(sorted(rest)),
     )
     places = {span: place for place, span in enumerate(before)}
-    return Worded(str(row.id), context, tuple(words), tuple(places[s] for s in row.rationale))
+    last = len(words) - 1
+    others = (places[span] for span in row.rationale if places.get(span, last) != last)
+    return Worded(str(row.id), context, tuple(words), (last, *others))
