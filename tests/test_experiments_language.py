@@ -383,11 +383,9 @@ def test_reveal_runs_dies_and_goes_on(data, tiny_explainer, tmp_path):
     results = reveal.run(out, tiny_explainer, settings, overwrite=False, progress=silent)
     lines = Lines(out / "parts/lines.jsonl", reveal.KEY)
     assert len(lines) == 3 * 4
+    rows = {str(row.id): row for row in read_rows(data / "annotated_lambada.jsonl")}
     for line in lines:
-        [row] = [
-            r for r in read_rows(data / "annotated_lambada.jsonl") if str(r.id) == line["example"]
-        ]
-        shown = in_words(tiny_explainer.tokenizer, row)
+        shown = in_words(tiny_explainer.tokenizer, rows[line["example"]])
         assert line["places"][0] == len(shown.words) - 1
         assert line["listed"] == len(shown.chosen)
         context = shown.context
@@ -431,9 +429,8 @@ def test_what_a_censored_list_counts():
 
 def test_lambada_takes_annotations_of_your_own(data, tiny_explainer, tmp_path, monkeypatch, capsys):
     own = tmp_path / "own.jsonl"
-    own.write_text(
-        json.dumps({"id": "mine", "text": "The fox saw it", "rationale": [[8, 11]]}) + "\n"
-    )
+    row = {"id": "mine", "text": "The fox saw it", "rationale": [[8, 11]]}
+    own.write_text(json.dumps(row))
     monkeypatch.setattr("rationales.loading.load", lambda *_, **__: tiny_explainer)
     monkeypatch.delenv("RATIONALES_DATA")
     run = ["experiment", "lambada", "--methods", "greedy", "--out", str(tmp_path / "run")]
@@ -441,7 +438,7 @@ def test_lambada_takes_annotations_of_your_own(data, tiny_explainer, tmp_path, m
     assert "1 passages" in capsys.readouterr().out
     known = json.loads((tmp_path / "run/run.json").read_text())
     assert list(known["identity"]["data_sha256"]) == ["own.jsonl"]
-    own.write_text(own.read_text() * 1 + "\n")
+    own.write_text(json.dumps(row | {"id": "other"}))
     assert cli([*run, "--annotations", str(own)]) == 2
     assert "another run" in capsys.readouterr().err
 
