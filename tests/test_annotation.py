@@ -40,6 +40,7 @@ from rationales.experiments.language.annotations import (
     read_rows,
     split_words,
 )
+from rationales.experiments.language.reveal import show
 from rationales.runs import Lines
 from rationales.serve.annotate import create_app
 from studies import Client, opened, passage, write_passages
@@ -538,6 +539,10 @@ def test_sources_side_by_side(tmp_path: Path):
     assert len(played) == len({*played}) == 24
 
 
+def _last(tried: tuple[Any, list[int]]) -> float:
+    return tried[0]["logprobs"][-1]
+
+
 def test_the_lists_of_a_model(tmp_path: Path, tiny_explainer: Any):
     texts = [
         "The quick brown fox, jumps over the lazy dog and the dog sleeps",
@@ -555,23 +560,11 @@ def test_the_lists_of_a_model(tmp_path: Path, tiny_explainer: Any):
             assert len(places) == len({*places}) == min(4, count)
             assert {*places} <= {*range(count)}
     [each] = [in_words(tiny_explainer.tokenizer, row) for row in rows[:1]]
-    grown: list[int] = [len(each.words) - 1]
-    for _ in range(3):  # greedy, by hand
-        free = [place for place in range(len(each.words)) if place not in grown]
-        kept = [
-            each.context.keep(
-                {*each.context.required, *(i for p in (*grown, new) for i in each.words[p])}
-            )
-            for new in free
-        ]
-        scores = tiny_explainer.scorer.score(
-            [(replace(each.context, span_ids=()), k) for k in kept]
-        )
-        if each.context.span_ids:
-            break
-        best = max(range(len(free)), key=lambda n: scores[n].target_logprob)
-        grown.append(free[best])
-    assert lines["p0", "greedy"]["places"][: len(grown)] == grown
+    grown = [len(each.words) - 1]
+    while len(grown) < 4:  # greedy, by hand
+        tried = [[*grown, place] for place in range(len(each.words)) if place not in grown]
+        grown = max(zip(show(tiny_explainer, each, tried), tried, strict=True), key=_last)[1]
+    assert lines["p0", "greedy"]["places"] == grown
     before = lines.path.read_text()
     make_lists(tiny_explainer, rows, lines, 4, "last-attention", 0, silent)
     assert lines.path.read_text() == before

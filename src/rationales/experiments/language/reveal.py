@@ -55,11 +55,11 @@ ROWS = {
     "greedy": "greedy's order, up to {words} words",
 }
 COLUMNS = (
-    tables.Column("ever", "ever predicted", "max"),
-    tables.Column("count", "words until predicted, if it is", "min", 1),
-    tables.Column("at_least", "words, at least", "min", 1),
-    tables.Column("sooner", "sooner than by a person", "max"),
-    tables.Column("logprob", "log p, mean over the list", "max"),
+    tables.Column("ever", "ever predicted"),
+    tables.Column("count", "words until predicted, if it is", digits=1),
+    tables.Column("at_least", "words, at least", digits=1),
+    tables.Column("sooner", "sooner than by a person"),
+    tables.Column("logprob", "log p, mean over the list"),
 )
 POPULATIONS = {"All passages": False, "Passages that the model predicts from all words": True}
 
@@ -251,5 +251,5 @@ def report(results: Mapping[str, Any]) -> str:
   words as the annotator's list has, and with up to {settings["words"]}.
 - Sooner: from fewer words than the person needed who guessed in the annotator's order. Log p: of
   the last word, in nats, the mean over the numbers of words shown; greedy search ends early, and
-  has none. Means over passages, with 95 % bootstrap intervals; the best in bold.
+  has none. Means over passages, with 95 % bootstrap intervals.
 """
