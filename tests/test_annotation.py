@@ -676,8 +676,9 @@ def test_no_acknowledged_event_is_lost_when_the_server_is_killed(kills: int, tmp
             for name, token in tokens.items():
                 seen = Client(http, token).send()
                 if acknowledged[name] and seen["show"] == "select":
-                    known = acknowledged[name]
-                    assert seen["chosen"] in (known[-1], seen["chosen"][: len(known[-1])])
+                    known, now = acknowledged[name][-1], seen["chosen"]
+                    # One event may be there that was not acknowledged, or a new passage.
+                    assert now[: len(known)] == known or len(now) <= 2
         workers = [
             threading.Thread(
                 target=_work_until_it_dies, args=(address, tokens[name], acknowledged[name])
