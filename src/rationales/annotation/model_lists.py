@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rationales.context import Context
 from rationales.experiments.language.annotations import Row, Worded, in_words
 from rationales.options import Options
+from rationales.result import Rationale
 from rationales.runs import Lines, OnProgress, Pace
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
 SOURCES = ("greedy", "minimal", "baseline", "random")
 BASELINE = "all-attention"
-AT_ONCE = 4
 
 
 def make_lists(
@@ -37,51 +38,63 @@ def make_lists(
     seed: int,
     progress: OnProgress,
 ) -> None:
-    """Write the lists that have no line yet."""
+    """Write the lists that have no line yet; a run that is killed loses one passage's."""
     todo = [row for row in rows if any((str(row.id), each) not in lines for each in SOURCES)]
     pace = Pace(Counter("" for _ in todo), len(rows))
-    for start in range(0, len(todo), AT_ONCE):
+    fixed = {"criterion": "none", "max_size": size}
+    for row in todo:
         progress("the model's words", pace.done, pace.total, pace.note)
         pace.begin()
-        group = [in_words(explainer.tokenizer, row) for row in todo[start : start + AT_ONCE]]
-        lists = {
-            "greedy": _lists(explainer, group, Options(criterion="none", max_size=size)),
-            "minimal": _minimal(explainer, group, size),
-            "baseline": _lists(
-                explainer, group, Options(method=baseline, criterion="none", max_size=size)
-            ),
-            "random": _lists(
-                explainer,
-                group,
-                Options(method="random", seed=seed, criterion="none", max_size=size),
-            ),
+        each = in_words(explainer.tokenizer, row)
+        greedy = _found(explainer, each.context, Options().change(**fixed))
+        found = {
+            "greedy": _places(each, greedy),
+            "minimal": _minimal(explainer, each, greedy, size),
         }
-        for each in group:
-            for source, made in lists.items():
-                if (each.id, source) not in lines:
-                    line = {"passage": each.id, "source": source, "places": made[each.id]}
-                    lines.add(line)
-            pace.finish("")
+        for source, own in (
+            ("baseline", {"method": baseline}),
+            ("random", {"method": "random", "seed": seed}),
+        ):
+            made = _found(explainer, each.context, Options().change(**fixed, **own))
+            found[source] = _places(each, made)
+        for source, places in found.items():
+            if (each.id, source) not in lines:
+                lines.add({"passage": each.id, "source": source, "places": places})
+        pace.finish("")
 
 
-def _lists(explainer: Explainer, group: Sequence[Worded], options: Options) -> dict[str, list[int]]:
-    """The words of each passage in the order in which a search adds them."""
-    found = explainer.rationalize(((each, each.context) for each in group), options)
-    return {each.id: [each.place(unit) for unit in made.units or ()] for each, made in found}
+def _found(
+    explainer: Explainer, context: Context, options: Options, start: Rationale | None = None
+) -> Rationale:
+    """The rationale of a context; ``start`` is one that was found before."""
+    begin = None if start is None else lambda _: start
+    [(_, found)] = explainer.rationalize([("", context)], options, start=begin)
+    return found
 
 
-def _minimal(explainer: Explainer, group: Sequence[Worded], size: int) -> dict[str, list[int]]:
-    """The words of each passage's minimal rationale, then those that help most beside them."""
-    contexts = [(each, each.context) for each in group]
-    options = Options(minimal=True, max_size=size)
-    made: dict[str, list[int]] = {}
-    for each, found in [*explainer.rationalize(contexts, options)]:
-        kept = [each.place(unit) for unit in found.units or ()] if found.sufficient else []
-        kept = kept or [len(each.words) - 1]
-        required = {*each.context.required, *(i for place in kept for i in each.words[place])}
-        units = tuple(unit for unit in each.context.choices if not {*unit} & required)
-        more = replace(each.context, required=tuple(sorted(required)), units=units)
-        left = Options(criterion="none", max_size=size - len(kept) + 1)
-        [(_, longer)] = explainer.rationalize([(each, more)], left)
-        made[each.id] = kept + [each.place(unit) for unit in (longer.units or ())[1:]]
-    return made
+def _places(each: Worded, found: Rationale) -> list[int]:
+    """The words of a rationale, in the order in which they were added."""
+    return [each.place(unit) for unit in found.units or ()]
+
+
+def _minimal(explainer: Explainer, each: Worded, greedy: Rationale, size: int) -> list[int]:
+    """The words of the minimal rationale, then those that help most beside them.
+
+    Greedy's own list, if none of its beginnings is sufficient or nothing can be dropped.
+    """
+    context, units = each.context, greedy.units or ()
+    said = [step.prediction_id == context.target_id for step in greedy.steps]
+    if not any(said):
+        return _places(each, greedy)
+    kept = units[: said.index(True) + 1]
+    indices = tuple(index for unit in kept for index in unit)
+    start = replace(greedy, indices=indices, units=kept, sufficient=True, stopped=None)
+    pruned = _found(explainer, context, Options(minimal=True), start)
+    if len(pruned.units or ()) == len(kept):
+        return _places(each, greedy)
+    required = {*pruned.indices}
+    rest = tuple(unit for unit in context.choices if not {*unit} & required)
+    more = replace(context, required=tuple(sorted(required)), units=rest)
+    left = Options(criterion="none", max_size=size - len(pruned.units or ()) + 1)
+    longer = _found(explainer, more, left)
+    return _places(each, pruned) + _places(each, longer)[1:]
