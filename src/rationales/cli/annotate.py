@@ -101,7 +101,7 @@ def annotate(
             host = f"[{serving.host}]" if ":" in serving.host else serving.host
             address = f"http://{host}:{listening.getsockname()[1]}"
             typer.echo(
-                f"{len(study.passages)} passages, {len(study.annotators)} annotators", err=True
+                f"passages: {len(study.passages)} · annotators: {len(study.annotators)}", err=True
             )
             typer.echo("the organiser's page, which makes links for annotators:", err=True)
             typer.echo(f"{address}/#{study.token}")
