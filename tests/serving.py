@@ -7,23 +7,28 @@ import json
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import httpx
 import uvicorn
+from starlette.applications import Starlette
 
 from rationales import Explainer
 from rationales.serve.app import Limits, create_app
 
 
-@contextmanager
-def served(explainers: Mapping[str, Explainer], **how: Any) -> Iterator[str]:
+def served(explainers: Mapping[str, Explainer], **how: Any) -> AbstractContextManager[str]:
     """The address of a server with these explainers; ``how`` is as in ``create_app``."""
+    return running(create_app(explainers, **how))
+
+
+@contextmanager
+def running(app: Starlette) -> Iterator[str]:
+    """The address of a server with this application."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     port = listening.getsockname()[1]
-    app = create_app(explainers, **how)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
     thread = threading.Thread(
         target=lambda: asyncio.run(server.serve(sockets=[listening])), daemon=True

@@ -19,7 +19,8 @@ from rationales.context import Context
 from rationales.errors import RationalesError
 from rationales.experiments import report, tables
 from rationales.experiments.finding import KEY
-from rationales.experiments.language import agreement, efficiency, lambada, templates
+from rationales.experiments.language import agreement, efficiency, lambada, reveal, templates
+from rationales.experiments.language.annotations import in_words, read_rows
 from rationales.experiments.language.templates import Example
 from rationales.experiments.methods import Settings
 from rationales.runs import Lines
@@ -357,7 +358,7 @@ def test_efficiency_times_every_way_and_keeps_what_it_timed(
     )
 
 
-@pytest.mark.parametrize("experiment", [agreement, lambada, efficiency])
+@pytest.mark.parametrize("experiment", [agreement, lambada, efficiency, reveal])
 def test_committed_lines_give_the_committed_tables(experiment, tmp_path):
     folder = Path(__file__).parent.parent / "docs/results" / experiment.__name__.split(".")[-1]
     found = json.loads((folder / "results.json").read_text(encoding="utf-8"))
@@ -365,13 +366,81 @@ def test_committed_lines_give_the_committed_tables(experiment, tmp_path):
     names = {field.name for field in fields(experiment.Settings)}
     given = {n: tuple(v) if isinstance(v, list) else v for n, v in found["settings"].items()}
     settings = experiment.Settings(**{name: given[name] for name in names})
-    if experiment is efficiency:
+    if experiment is reveal:
+        made = reveal.tabulate(found, Lines(path, reveal.KEY))
+    elif experiment is efficiency:
         made = efficiency.tabulate(Lines(path, efficiency.KEY), settings)
     else:
         made = experiment.tabulate(found, Lines(path, KEY), settings.compared)
     results = found | ({"tables": made} if experiment is agreement else made)
     assert json.loads(json.dumps(results)) == found
     assert experiment.report(results) == (folder / "table.md").read_text(encoding="utf-8")
+
+
+def test_reveal_runs_dies_and_goes_on(data, tiny_explainer, tmp_path):
+    settings = reveal.Settings(words=4)
+    out, broken = tmp_path / "reveal", tmp_path / "broken"
+    results = reveal.run(out, tiny_explainer, settings, overwrite=False, progress=silent)
+    lines = Lines(out / "parts/lines.jsonl", reveal.KEY)
+    assert len(lines) == 3 * 4
+    rows = {str(row.id): row for row in read_rows(data / "annotated_lambada.jsonl")}
+    for line in lines:
+        shown = in_words(tiny_explainer.tokenizer, rows[line["example"]])
+        assert line["places"][0] == len(shown.words) - 1
+        assert line["listed"] == len(shown.chosen)
+        context = shown.context
+        said = []
+        for size in range(1, len(line["places"]) + 1):  # one at a time, by hand
+            kept = {i for place in line["places"][:size] for i in shown.words[place]}
+            answer = (context.target_id, *context.span_ids)
+            ids, end = (*context.ids, *answer), len(context.ids)
+            kept = context.keep({*kept, *context.required})
+            said.append(
+                all(
+                    tiny_explainer.scorer.score(
+                        [(Context(ids[: end + n], token), (*kept, *range(end, end + n)))]
+                    )[0].prediction_id
+                    == token
+                    for n, token in enumerate(answer)
+                )
+            )
+        assert line["found"] == (said.index(True) + 1 if any(said) else None)
+    assert "**Censored**" in (out / "table.md").read_text(encoding="utf-8")
+    for after in (2, 7):
+        with pytest.raises(KeyboardInterrupt):
+            reveal.run(
+                broken, tiny_explainer, settings, overwrite=False, progress=dies_when("", after)
+            )
+    again = reveal.run(broken, tiny_explainer, settings, overwrite=False, progress=silent)
+    assert again == results
+    assert (broken / "table.md").read_bytes() == (out / "table.md").read_bytes()
+
+
+def test_what_a_censored_list_counts():
+    line = {"order": "person", "listed": 3, "places": [9, 1, 2], "logprobs": [-3.0, -2.0, -1.0]}
+    values = reveal.measure(line | {"found": None}, 3)
+    assert values == {"ever": 0.0, "at_least": 4.0, "sooner": 0.0, "logprob": -2.0}
+    found = reveal.measure(line | {"found": 2}, 3)
+    assert (found["ever"], found["count"], found["at_least"], found["sooner"]) == (1, 2, 2, 1)
+    longer = {"order": "greedy", "listed": 3, "places": [*range(5)], "logprobs": [], "found": 5}
+    assert reveal.measure(longer, 15) == {"ever": 1, "at_least": 5, "sooner": 0, "count": 5}
+    assert reveal.measure(longer, 3) == {"ever": 0, "at_least": 4, "sooner": 0}
+
+
+def test_lambada_takes_annotations_of_your_own(data, tiny_explainer, tmp_path, monkeypatch, capsys):
+    own = tmp_path / "own.jsonl"
+    row = {"id": "mine", "text": "The fox saw it", "rationale": [[8, 11]]}
+    own.write_text(json.dumps(row))
+    monkeypatch.setattr("rationales.loading.load", lambda *_, **__: tiny_explainer)
+    monkeypatch.delenv("RATIONALES_DATA")
+    run = ["experiment", "lambada", "--methods", "greedy", "--out", str(tmp_path / "run")]
+    assert cli([*run, "--annotations", str(own)]) == 0
+    assert "1 passages" in capsys.readouterr().out
+    known = json.loads((tmp_path / "run/run.json").read_text())
+    assert list(known["identity"]["data_sha256"]) == ["own.jsonl"]
+    own.write_text(json.dumps(row | {"id": "other"}))
+    assert cli([*run, "--annotations", str(own)]) == 2
+    assert "another run" in capsys.readouterr().err
 
 
 def test_growth_is_a_power():
@@ -415,7 +484,7 @@ def tiny_folder(tiny_model, tiny_tokenizer, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["agreement", "lambada", "efficiency", "all"])
+@pytest.mark.parametrize("name", ["agreement", "lambada", "reveal", "efficiency", "all"])
 def test_missing_data_are_known_before_anything_runs(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("RATIONALES_DATA", str(tmp_path))
     assert cli(["experiment", name, "--out", str(tmp_path / "run")]) == 2
@@ -435,7 +504,7 @@ def test_the_command_prints_the_table_and_the_report_gathers_all(
     data, completes, tiny_explainer, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr("rationales.loading.load", lambda *_, **__: tiny_explainer)
-    skipped = ("majority", "the", "efficiency", "distractors", "alignments")
+    skipped = ("majority", "the", "reveal", "efficiency", "distractors", "alignments")
     arguments = [word for name in skipped for word in ("--skip", name)]
     run = ["experiment", "all", *arguments, "--methods", "greedy,random", "--limit", "2"]
     assert cli([*run, "--no-exhaustive", "--out", str(tmp_path / "all")]) == 0

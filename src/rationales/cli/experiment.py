@@ -52,6 +52,15 @@ class Language(Given):
 
 
 @dataclass(frozen=True)
+class Annotations(Language):
+    """A language model, and the annotations of ``lambada``."""
+
+    annotations: Annotated[Path | None, typer.Option(metavar="FILE")] = None
+    """Annotated passages of your own, such as rationales annotate export writes; the released
+    ones in RATIONALES_DATA if left out."""
+
+
+@dataclass(frozen=True)
 class Exhaustive(Language):
     """A language model, and whether to search exhaustively."""
 
@@ -88,8 +97,8 @@ class Every(Exhaustive):
     translator: str | None = None
     """The translation model of distractors and alignments; the packaged one if left out."""
     skip: tuple[str, ...] = ()
-    """Leave one out (majority, the, agreement, lambada, efficiency, distractors or alignments); may
-    be repeated."""
+    """Leave one out (majority, the, agreement, lambada, reveal, efficiency, distractors or
+    alignments); may be repeated."""
     seed: int = 0
     """Seed of everything that is random."""
 
@@ -140,7 +149,7 @@ class Experiment:
         keywords = asdict(given)
         if not keywords.pop("exhaustive", True):
             settings = replace(settings, exhaustive_size=0)
-        if not keywords.get("text") and not keywords.get("folder"):
+        if not any(map(keywords.get, ("text", "folder", "annotations"))):
             self.check_data()  # otherwise the user's own data are read
         if "model" in keywords:
             name = keywords.pop("model")
@@ -177,6 +186,11 @@ EXPERIMENTS = {
     "lambada": Experiment(
         "Annotated Lambada: rationales against human annotations, every method.",
         "language.lambada",
+        Annotations,
+    ),
+    "reveal": Experiment(
+        "The model guesses the last word from an annotator's words, shown one by one.",
+        "language.reveal",
         Language,
     ),
     "efficiency": Experiment(

@@ -107,6 +107,7 @@ def language_experiment(
     """A decorator: a function of a run, a model, settings and progress opens its run by itself.
 
     ``adapter`` is the folder that the explainer's adapter was loaded from, if not the packaged one.
+    A path that the function is given by name is read instead of the ``data``.
     """
 
     def decorated(function: Callable[..., Results]) -> Callable[..., Results]:
@@ -119,10 +120,12 @@ def language_experiment(
             adapter: str | None = None,
             overwrite: bool,
             progress: OnProgress,
+            **paths: Path | None,
         ) -> Results:
-            subject = subject_of(explainer, data, adapter)
+            own = {key: path for key, path in paths.items() if path is not None}
+            subject = subject_of(explainer, [*own.values()] or data, adapter)
             with open_run(name, out, settings, subject, overwrite=overwrite) as opened:
-                return function(opened, explainer, settings, progress)
+                return function(opened, explainer, settings, progress, **own)
 
         return run
 

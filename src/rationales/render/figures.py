@@ -280,6 +280,21 @@ def lines(series: dict[str, list[tuple[float, float]]], x: str, y: str, title: s
     return figure
 
 
+def shares(curves: Mapping[str, Sequence[Mapping[str, float]]], x: str, y: str) -> Figure:
+    """Shares that grow with a number from 1 on, by their label, with their intervals as bands."""
+    figure, (panel,) = _panels(1, (6.4, 4.2))
+    for place, (label, points) in enumerate(curves.items()):
+        colour, marker = _LOOKS[place % len(_LOOKS)]
+        counts = range(1, len(points) + 1)
+        low, mean, high = ([point[key] for point in points] for key in ("low", "mean", "high"))
+        panel.fill_between(counts, low, high, color=colour, alpha=0.12, linewidth=0)
+        panel.plot(counts, mean, f"{marker}-", color=colour, markersize=4, label=label)
+    panel.set(xlabel=x, ylabel=y, ylim=(0, 1.02))
+    panel.locator_params(axis="x", integer=True)
+    panel.legend(loc="best", frameon=False)
+    return figure
+
+
 def majority(results: dict[str, Any]) -> Figure:
     """The probability of 1 against the number of ones seen, a panel for each model."""
     models = list(results["models"].values())

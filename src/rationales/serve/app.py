@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.resources import files
 from typing import Any
 
 import anyio
@@ -19,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -37,6 +36,7 @@ from rationales.result import Explanation
 from rationales.runs.rows import read_prompt
 from rationales.schema import read_parts, read_tokens, to_plain
 from rationales.scoring.guard import LOCK
+from rationales.serve.answers import asset, http_error, json_body
 from rationales.serve.safety import Safety
 from rationales.serve.work import Event, TooMany, Turn, Turns
 from rationales.text import check_unicode, token_ids
@@ -110,7 +110,7 @@ def create_app(
 
     return Starlette(
         routes=[
-            *(Route(path, partial(_asset, *asset)) for path, asset in _ASSETS.items()),
+            *(Route(path, partial(asset, *named)) for path, named in _ASSETS.items()),
             Route("/healthz", server.health),
             Route("/models", server.models),
             Route("/explain", server.explain, methods=["POST"]),
@@ -118,7 +118,7 @@ def create_app(
             Route("/html", server.html, methods=["POST"]),
         ],
         middleware=[safety],
-        exception_handlers={HTTPException: _http_error, RationalesError: _http_error},
+        exception_handlers={HTTPException: http_error, RationalesError: http_error},
         lifespan=lifespan,
     )
 
@@ -186,32 +186,7 @@ class _Server:
         self, request: Request, known: set[str], most: int | None = None
     ) -> dict[str, Any]:
         """The JSON object of a request, with no other keys than the known ones."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise HTTPException(415, "send JSON, with the header Content-Type: application/json")
-        most = most or self.limits.body
-        data = bytearray()
-        try:
-            with anyio.fail_after(self.limits.patience):
-                async for chunk in request.stream():
-                    data += chunk
-                    if len(data) > most:
-                        raise HTTPException(413, f"the request has more than {most:,} bytes")
-        except TimeoutError as error:
-            raise HTTPException(408, "the request took too long to arrive") from error
-        except ClientDisconnect as error:
-            raise HTTPException(400, "the client has gone") from error
-        try:
-            body = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise HTTPException(422, f"the request is not JSON: {first_line(error)}") from error
-        if not isinstance(body, dict):
-            raise HTTPException(422, "the request must be a JSON object")
-        for name in body:
-            if name not in known:
-                expected = ", ".join(sorted(known))
-                raise HTTPException(422, f"unknown field {name[:40]!r}: the fields are {expected}")
-        return body
+        return await json_body(request, known, most or self.limits.body, self.limits.patience)
 
     def _explainer(self, body: Mapping[str, Any]) -> tuple[str, Explainer]:
         name = body.get("model")
@@ -410,15 +385,3 @@ def _indices(body: Mapping[str, Any], name: str, target: int) -> tuple[int, ...]
         if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < target:
             raise HTTPException(422, f"{name} must be a list of token indices below {target}")
     return tuple(sorted({*(given or ())}))
-
-
-async def _asset(package: str, name: str, kind: str, request: Request) -> Response:
-    data = files("rationales").joinpath(package, name).read_bytes()
-    return Response(data, media_type=f"{kind}; charset=utf-8")
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    """One clear sentence, with the status that fits."""
-    if isinstance(error, HTTPException):
-        return JSONResponse({"error": error.detail}, error.status_code)
-    return JSONResponse({"error": str(error)}, 422)

@@ -3,7 +3,8 @@
 - The host of a request must be one that the server was started for: a foreign name that was made
   to point here (DNS rebinding) is refused. So is a request that a page of another origin sends.
 - Where others can reach the server, a token is needed: in the header ``Authorization: Bearer …``,
-  or once as ``/?token=…``, which a browser then keeps in a cookie.
+  or once as ``/?token=…``, which a browser then keeps in a cookie. An application whose every
+  answer needs a token of its own (``own_tokens``) answers for any host.
 - A client that does not read its answer is given up.
 """
 
@@ -40,9 +41,16 @@ class Safety:
     """The application behind these checks."""
 
     def __init__(
-        self, app: ASGIApp, *, host: str = "127.0.0.1", token: str | None = None, patience: float
+        self,
+        app: ASGIApp,
+        *,
+        host: str = "127.0.0.1",
+        token: str | None = None,
+        own_tokens: bool = False,
+        patience: float,
     ) -> None:
         self.app, self.token, self.patience = app, token, patience
+        self.own_tokens = own_tokens
         self.hosts = {*LOOPBACK, host}
         # Servers on other ports of this host have the same cookies.
         self._cookie = f"rationales_token_{hashlib.sha256((token or '').encode()).hexdigest()[:8]}"
@@ -78,7 +86,7 @@ class Safety:
             is_foreign = origin is not None and urlsplit(origin).netloc != headers.get("host")
         except ValueError:
             return _error(403, "the Host or the Origin header of the request is malformed")
-        if self.token is None and host not in self.hosts:
+        if self.token is None and not self.own_tokens and host not in self.hosts:
             return _error(403, f"this server does not answer for the host {host[:80]!r}")
         is_foreign |= headers.get("sec-fetch-site") in ("cross-site", "same-site")
         is_link = scope["method"] == "GET" and scope["path"] == "/"  # which is welcome

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rationales import metrics
@@ -60,10 +61,19 @@ POPULATIONS = {
 
 
 @language_experiment("lambada", DATA)
-def run(run: Run, explainer: Explainer, settings: Settings, progress: OnProgress) -> dict[str, Any]:
-    """The results of the experiment, which are then in the folder with their tables and figures."""
+def run(
+    run: Run,
+    explainer: Explainer,
+    settings: Settings,
+    progress: OnProgress,
+    annotations: Path | None = None,
+) -> dict[str, Any]:
+    """The results of the experiment, which are then in the folder with their tables and figures.
+
+    ``annotations`` is a file of annotated passages; the released one if left out.
+    """
     compared = settings.compared
-    everything = passages(explainer.tokenizer)
+    everything = passages(explainer.tokenizer, annotations)
     chosen = random.Random(settings.seed).sample(everything, len(everything))[: settings.limit]
 
     def about(each: Annotated) -> Line:
