@@ -23,7 +23,7 @@ from rationales.search.fast import fast as search_fast
 from rationales.search.greedy import greedy
 from test_shorter import grouped
 
-from tables import TARGET, Problem, find, problems, properties
+from tables import OTHER, TARGET, Problem, find, problems, properties
 
 
 def certified(problem: Problem, **options: Any) -> Rationale:
@@ -343,3 +343,39 @@ def test_a_budget_needs_something_that_reads_it() -> None:
     with pytest.raises(RationalesError, match="max_evaluations goes with"):
         Options(max_evaluations=5)
     assert Options(max_evaluations=5, certify=True).max_evaluations == 5
+
+
+def test_what_is_excluded_is_part_of_everything_else() -> None:
+    def look_up(kept: frozenset[int]) -> Score:
+        found = bool(kept & {0, 1})
+        return Score(-0.1 if found else -3.0, TARGET if found else OTHER)
+
+    context = Context((1, 2, 3, 4), TARGET, required=(3,), excluded=(0,))
+    found = rationalize(context, TableScorer(look_up), certify=True)
+    assert found.proof is not None
+    assert {*found.indices} == {1, 3}
+    assert found.proof.without_sufficient  # token 0 is left
+    assert found.proof.critical_units == ()
+
+
+def test_an_exhausted_budget_does_not_deny_another_rationale() -> None:
+    def look_up(kept: frozenset[int]) -> Score:
+        found = 0 in kept or kept >= {20, 25}
+        return Score(-0.1 if found else -3.0, TARGET if found else OTHER)
+
+    context = Context(tuple(range(30)), TARGET, required=(29,))
+    asked = Options(method="exhaustive", disjoint=2, max_evaluations=100, certify=True)
+    found = rationalize(context, TableScorer(look_up), asked)
+    assert found.proof is not None
+    assert (found.alternatives, found.proof.more) == ((), None)
+
+
+def test_disjoint_rationales_of_sentences_share_the_required_one() -> None:
+    def look_up(kept: frozenset[int]) -> Score:
+        found = kept >= {0, 3} or kept >= {2, 3}
+        return Score(-0.1 if found else -3.0, TARGET if found else OTHER)
+
+    levels = (((0, 1), (2,), (3, 4)),)
+    context = Context((1, 2, 3, 4, 5), TARGET, required=(4,), levels=levels)
+    found = rationalize(context, TableScorer(look_up), coarse_to_fine=True, disjoint=3)
+    assert [{*each.indices} for each in (found, *found.alternatives)] == [{0, 1, 3, 4}, {2, 3, 4}]

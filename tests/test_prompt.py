@@ -410,3 +410,8 @@ def test_lines_of_json_hold_conversations_and_documents(run, chat_tokenizer, tmp
     assert run("run", *arguments)[0] == 3
     found = [*(tmp_path / "out" / "part-00000.jsonl").read_text().splitlines()]
     assert [json.loads(line)["parts"] for line in found] == [a["parts"] for a in answers[:2]]
+
+
+def test_a_document_whose_id_is_zero_has_its_name() -> None:
+    prompt = Documents(({"id": 0, "text": "a"}, {"id": "", "text": "b"}), "c").render()
+    assert [stretch.name for stretch in prompt.stretches[:2]] == ["0", "2"]

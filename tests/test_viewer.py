@@ -17,7 +17,7 @@ import pytest
 from rationales import Explanation, RationalesError
 from rationales.context import Part
 from rationales.render import viewer
-from rationales.render.proof import proof_line
+from rationales.render.proof import facts
 
 from shown import (
     HOSTILE,
@@ -57,7 +57,7 @@ def test_page_data_holds_proofs_in_words_and_units_within_parts():
     tokens = [replace(token, pinned=False) for token in shown.tokens]
     unpinned = replace(shown, tokens=tuple(tokens), parts=(Part("document", "1", 0, 3),))
     [item, other] = viewer.page_data([shown, unpinned])["items"]
-    assert item["proofs"] == {str(shown[0].target): [proof_line(shown[0]).split(" · ")]}
+    assert item["proofs"] == {str(shown[0].target): [[*facts(shown[0], "token")]]}
     assert not any({2, 3} <= {*unit} for unit in other["units"]["sentence"])
     assert viewer.page_data([court()])["items"][0]["proofs"] == {}
 

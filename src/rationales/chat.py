@@ -36,9 +36,8 @@ def render(tokenizer: Tokenizer, what: Given, chat: bool = False) -> Prompt:
     if not prompt.stretches:
         return wrapped
     [message] = wrapped.stretches
-    # A template may strip a message: what is left of it begins and ends with a letter.
-    lost = len(prompt.text) - len(prompt.text.lstrip())
-    shift = message.start - (lost if message.end - message.start < len(prompt.text) else 0)
+    # A template may strip a message, on one side or on both.
+    shift = message.start - prompt.text.index(wrapped.text[message.start : message.end])
     moved = (
         replace(s, start=max(message.start, s.start + shift), end=min(message.end, s.end + shift))
         for s in prompt.stretches

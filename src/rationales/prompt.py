@@ -182,5 +182,5 @@ def _document(document: str | Mapping[str, Any], number: int) -> tuple[str, str]
     if isinstance(document, str):
         return document, str(number)
     title = document.get("title")
-    name = str(title or document.get("id") or number)
+    name = str(next(n for n in (title, document.get("id"), number) if n not in (None, "")))
     return (f"{title}\n{document['text']}" if title else document["text"]), name

@@ -26,7 +26,7 @@ def proof_line(rationale: Rationale, unit: str = "unit") -> str | None:
 
     ``unit`` is what the search added: a token, a word.
     """
-    return " · ".join(_facts(rationale, unit)) or None
+    return " · ".join(facts(rationale, unit)) or None
 
 
 def unit_of(explanation: Explanation) -> str:
@@ -37,7 +37,8 @@ def unit_of(explanation: Explanation) -> str:
     return str(options.get("unit") or options.get("finest") or "token")
 
 
-def _facts(rationale: Rationale, unit: str) -> Iterator[str]:
+def facts(rationale: Rationale, unit: str = "unit") -> Iterator[str]:
+    """What was proven of a rationale, one thing at a time."""
     proof = rationale.proof
     if proof is None:
         return

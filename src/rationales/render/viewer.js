@@ -265,7 +265,8 @@ function inWords({ tokens, explanation, options, context, facts }, rationale) {
     }[rationale.stopped] ?? " The search added all it could.");
 
   const more = [];
-  const isProven = facts.get(rationale).length > 0; // and what was proven says whether something can be dropped
+  // What was proven says whether something can be dropped, if that was checked.
+  const isProven = facts.get(rationale).length > 0 && (optimal ?? minimal ?? null) !== null;
   if (optimal && !isProven) more.push("No smaller subset is sufficient. ");
   else if (minimal && !isProven) more.push("Nothing can be dropped from it; a smaller rationale of other tokens may exist. ");
   else if (minimal === false && !isProven) more.push("It is not minimal: something can be dropped from it. ");

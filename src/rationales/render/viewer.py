@@ -18,7 +18,7 @@ from importlib.resources import files
 from typing import Any
 
 from rationales.errors import RationalesError
-from rationales.render.proof import proof_line
+from rationales.render.proof import facts, unit_of
 from rationales.result import Explanation, Rationale
 from rationales.units import group
 
@@ -129,15 +129,19 @@ def item(explanation: Explanation, title: str, gold: Links | None = None) -> dic
             "word": group(tokens, "word", parts=explanation.parts),
             "sentence": group(tokens, "sentence", language, parts=explanation.parts),
         },
-        "proofs": {str(each.target): facts for each in explanation if (facts := proofs(each))},
+        "proofs": {
+            str(each.target): found
+            for each in explanation
+            if (found := proofs(each, unit_of(explanation)))
+        },
         **links,
     }
 
 
-def proofs(rationale: Rationale) -> list[list[str]]:
+def proofs(rationale: Rationale, unit: str) -> list[list[str]]:
     """What was proven of a rationale and of its alternatives, in words; none if nothing was."""
-    lines = [proof_line(each) for each in (rationale, *rationale.alternatives)]
-    return [line.split(" · ") if line else [] for line in lines] if any(lines) else []
+    found = [[*facts(each, unit)] for each in (rationale, *rationale.alternatives)]
+    return found if any(found) else []
 
 
 def as_json(data: Any) -> str:

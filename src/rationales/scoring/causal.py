@@ -27,6 +27,10 @@ Shape = tuple[Evaluation, int, int | None]
 """What the queries of one pass share: evaluation, length, and the length that RoPE depends on."""
 
 
+_LOOKING = 32
+"""Tokens of a target whose attention is looked at, at most: all layers of it are in memory."""
+
+
 class CausalScorer(ModelScorer):
     """Scores subsets with a causal language model from transformers.
 
@@ -121,9 +125,9 @@ class CausalScorer(ModelScorer):
         """The attention that the prediction of the target pays to each token of the full context.
 
         That of the head that pays most, on average over the layers; of a target of several tokens,
-        on average over these too. None if the model does not tell, or if the context was not scored
-        in this run: its states are not computed again. It may propose what to try first, and proves
-        nothing.
+        on average over its first tokens too. None if the model does not tell, or if the context was
+        not scored in this run: its states are not computed again. It may propose what to try first,
+        and proves nothing.
         """
         if self._prefixes is None or self._shape((context, ()))[2] is not None:
             return None
@@ -131,12 +135,15 @@ class CausalScorer(ModelScorer):
         slots = Paths(self._prefixes, [(context, (*range(len(before)), len(before)))]).stored(0)
         if len(slots) < len(before):
             return None
-        ids = torch.tensor([[last, context.target_id, *context.span_ids][:-1]])
+        ids = torch.tensor([[last, context.target_id, *context.span_ids][:-1][:_LOOKING]])
         with at_rest(self.model), eager_attention(self.model):
-            weights = self._next_token.attention(ids, len(before), self._prefixes.read([slots]))
-        if weights is None:
+            try:
+                paid = self._next_token.attention(ids, len(before), self._prefixes.read([slots]))
+            except Exception:  # too little memory, or a family that tells it in another way
+                return None
+        self._work.tokens += ids.numel()
+        if paid is None:
             return None
-        paid = weights.amax(dim=1).mean(dim=(0, 1))  # from (layers, heads, new tokens, all tokens)
         paid[0] = 0  # the first token attracts attention whatever it says
         return paid[: len(context.ids)].tolist()
 

@@ -158,9 +158,10 @@ class NextToken:
     def attention(
         self, ids: torch.Tensor, position: int, cache: DynamicCache
     ) -> torch.Tensor | None:
-        """The attention weights of tokens from this position on, (layers, heads, new, all).
+        """The attention that tokens from this position on pay to all up to them, on average.
 
-        They come after all that is in the cache. None if the model does not tell its weights.
+        Of each layer, that of the head that pays most. The tokens come after all that is in the
+        cache. None if the model does not tell its weights.
         """
         device = input_device(self._model)
         places = torch.arange(position, position + ids.shape[1], device=device)
@@ -174,7 +175,8 @@ class NextToken:
             ).attentions
         if not layers or any(layer is None for layer in layers):
             return None
-        return torch.stack([layer[0].float().cpu() for layer in layers])
+        # Each layer is (1, heads, new tokens, all tokens).
+        return torch.stack([layer[0].float().amax(0).mean(0).cpu() for layer in layers]).mean(0)
 
 
 def alibi_builders(model: PreTrainedModel) -> list[tuple[Any, Callable[..., torch.Tensor]]]:

@@ -74,10 +74,14 @@ def certify(
     others = tuple(unit for unit in context.choices if unit not in kept)
     own = yield from _ask(trail, [kept], left)
     fewer = yield from _ask(trail, without_one(kept), left)
-    without = yield from _ask(trail, [others], left)
+    # What is excluded from the search is part of "everything else" all the same.
+    always = tuple(sorted({*context.required, *context.excluded}))
+    wide = Trail(replace(context, required=always, excluded=()), criterion)
+    without = yield from _ask(wide, [others], left - trail.evaluations)
     critical = None
     if trail.criterion.met(full):  # or there is no prediction to change
-        critical = yield from _critical(trail, kept, left)
+        critical = yield from _critical(wide, kept, left - trail.evaluations)
+    left -= wide.evaluations
     suffix = yield from _suffix(trail, left)
     bound, smaller = yield from _lower_bound(trail, len(kept), left)
     more: bool | None = False
@@ -93,7 +97,7 @@ def certify(
         critical_tried=None if critical is None else "all" if _is_short(context) else "rationale",
         suffix=suffix,
         more=more,
-        evaluations=trail.evaluations + spent,
+        evaluations=trail.evaluations + wide.evaluations + spent,
     )
     minimal = found.minimal if fewer is None else not any(map(trail.criterion.met, fewer))
     optimal = False if smaller else found.optimal
@@ -155,7 +159,8 @@ def _more(search: Search, budget: float) -> Asking[tuple[bool | None, int]]:
             scores = yield wanted
             wanted = search.send(scores)
     except StopIteration as end:
-        return end.value.sufficient, asked
+        found: Rationale = end.value
+        return None if found.stopped == "budget" else found.sufficient, asked
     finally:
         search.close()
     return None, asked

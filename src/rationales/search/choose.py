@@ -91,8 +91,9 @@ def make_search(
     rationale = yield from disjoint(context, options.disjoint, search)
     if options.certify:
         left = left_over(context, rationale)
-        if len(rationale.alternatives) < options.disjoint - 1:
-            left = None  # one more was looked for in vain
+        in_vain = len(rationale.alternatives) < options.disjoint - 1
+        if in_vain and options.method != "exhaustive":  # which may have come to its budget only
+            left = None
         whole = context.grouped(context.levels[-1]) if options.coarse_to_fine else context
         another = None if left is None else search(left)
         limit = budget_of(options)
@@ -123,7 +124,8 @@ def _search(
     size, kept = options.max_size, options.keep_candidates
     match options.method:
         case "greedy" if options.fast:
-            proposed = () if paid is None else order(context, paid)
+            # Candidates are those of a step that tries all of them.
+            proposed = () if paid is None or kept else order(context, paid)
             return fast(
                 context,
                 criterion,

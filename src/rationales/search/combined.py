@@ -59,7 +59,8 @@ def left_over(context: Context, rationale: Rationale) -> Context | None:
     None if nothing more is to be found: the last of them is not sufficient, or needs nothing.
     """
     all_found = (rationale, *rationale.alternatives)
-    used = [{*each.indices} - {*context.required} for each in all_found]
+    last = context.grouped(context.levels[-1]) if context.levels else context
+    used = [{*each.indices} - {*last.required} for each in all_found]
     if not all(used) or not all(each.sufficient for each in all_found):
         return None
     gone = {index for indices in used for index in indices}

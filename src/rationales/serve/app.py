@@ -32,6 +32,7 @@ from rationales.methods import METHODS
 from rationales.options import Options, check_input
 from rationales.prompt import PROMPT, Given
 from rationales.render import viewer
+from rationales.render.proof import unit_of
 from rationales.result import Explanation
 from rationales.runs.rows import read_prompt
 from rationales.schema import read_parts, read_tokens, to_plain
@@ -292,7 +293,7 @@ class _Server:
             new = tuple(each for each in explanation if each.target not in known)
             known.update(each.target for each in new)
             for each in new:
-                if facts := viewer.proofs(each):
+                if facts := viewer.proofs(each, unit_of(explanation)):
                     proofs[str(each.target)] = facts
                     say(("proof", {"target": each.target, "facts": facts}))
             only = replace(explanation, tokens=(), rationales=new).to_dict()
