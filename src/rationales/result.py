@@ -177,7 +177,8 @@ class Rationale:
     predicted: bool | None = None
     """Whether the target is the most likely token given the full context; null: not known."""
     stopped: Stopped | None = None
-    """What ended a search that did not reach sufficiency, if not the end of the context."""
+    """What ended a search that did not reach sufficiency, if not the end of the context; or that
+    was not yet at its end (budget): then it is the best found so far."""
     target_text: str | None = None
     """The text of the target."""
     units: tuple[Unit, ...] | None = None

@@ -48,6 +48,8 @@ class Score:
     rank: int | None = None
     extra_logprobs: tuple[float, ...] = ()
     margin: float | None = None
+    known: bool = True
+    """Whether the log-probabilities are known: a model that answers in text only tells none."""
 
 
 class SubsetScorer(Protocol):
