@@ -108,8 +108,8 @@ def make_search(
     if context.excluded:  # among all tokens, a smaller one may be sufficient
         rationale = replace(rationale, optimal=None)
     predicted = is_first_choice(full, context)
-    whole = make_step(full) if full.known else None
-    return replace(rationale, predicted=predicted, full_context=whole)
+    step = make_step(full) if full.known else None
+    return replace(rationale, predicted=predicted, full_context=step)
 
 
 def _search(
