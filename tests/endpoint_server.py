@@ -38,8 +38,9 @@ def next_tokens(prompt: str) -> list[tuple[str, float]]:
 
 
 class Server(ThreadingHTTPServer):
-    """``kind``: llama.cpp, vllm, completions (OpenAI's old ones), openai (chats) or text (chats
-    without log-probabilities). ``faults`` are what goes wrong with the next requests."""
+    """``kind``: llama.cpp, vllm, completions (OpenAI's old ones), openai (chats), ollama (its
+    completions ignore ``logprobs``) or text (chats without log-probabilities). ``faults`` are
+    what goes wrong with the next requests."""
 
     daemon_threads = True
 
@@ -55,6 +56,7 @@ class Server(ThreadingHTTPServer):
         """From this request on, none is answered until ``release`` is set."""
         self.release = threading.Event()
         self.is_moody = False
+        """Whether it answers otherwise if it is asked the same for the second time."""
         self._ids: dict[str, int] = {}
         self.lock = threading.Lock()
 
@@ -94,6 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._say({"object": "list", "data": models})
         elif self.path == "/props" and kind == "llama.cpp":
             self._say({"total_slots": 2, "default_generation_settings": {"n_ctx": 512}})
+        elif self.path == "/api/version" and kind == "ollama":
+            self._say({"version": "0.40.12"})
         else:
             self._say({"error": {"message": "no such path"}}, 404)
 
@@ -186,7 +190,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._say({"error": {"message": "prompt must be a text"}}, 400)
                 return None
             ids, prompt = prompt, server.text_of(prompt)
-        most = body.get("logprobs") or 0
+        most = 0 if server.kind == "ollama" else body.get("logprobs") or 0
         if server.kind == "completions" and most > 5:
             self._say({"error": {"message": "logprobs must be at most 5"}}, 400)
             return None
@@ -242,13 +246,17 @@ class _Handler(BaseHTTPRequestHandler):
                 said = next(t for t, id in self.server._ids.items() if id in forced)
                 if said not in dict(known):
                     known = [*known, (said, -30.0)]
-            elif self.server.is_moody and len(self.server.asked) % 3 == 0:
+            elif self.server.is_moody and self._times(body) == 2:
                 (said, second), (first, best) = known[1], known[0]
                 known = [(said, best), (first, second), *known[2:]]
             tokens.append(said)
             places.append(known)
             prompt += said
         return tokens, places
+
+    def _times(self, body: dict[str, Any]) -> int:
+        """How often this was asked until now."""
+        return sum(each == {"path": self.path, **body} for each in self.server.asked)
 
     def _content(self, tokens: list[str], places: list[Any], most: int) -> list[dict[str, Any]]:
         def entry(token: str, logprob: float) -> dict[str, Any]:

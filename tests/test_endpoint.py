@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,10 +14,11 @@ from typing import Any
 import pytest
 
 import rationales
-from endpoint_server import NEEDED, TEXT, Server, serving
 from rationales import Explanation, RationalesError
 from rationales.endpoints import client as client_module
 from rationales.errors import BudgetError
+
+from endpoint_server import NEEDED, TEXT, Server, serving
 
 KEYWORDS: dict[str, Any] = {"generate": 1, "unit": "sentence"}
 
@@ -26,7 +30,7 @@ def _own_cache(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.delenv(client_module.OPENAI_KEY, raising=False)
 
 
-@pytest.fixture(params=["llama.cpp", "vllm", "completions", "openai", "text"])
+@pytest.fixture(params=["llama.cpp", "vllm", "completions", "openai", "ollama", "text"])
 def any_server(request: Any) -> Iterator[Server]:
     with serving(request.param) as server:
         yield server
@@ -38,11 +42,15 @@ def llama() -> Iterator[Server]:
         yield server
 
 
+CHATS = ("openai", "ollama", "text")
+"""The kinds that are asked by messages."""
+
 WAYS = {
     "llama.cpp": "forced",
     "vllm": "prompt",
     "completions": "top-k",
     "openai": "top-k",
+    "ollama": "top-k",
     "text": "text",
 }
 
@@ -51,7 +59,7 @@ def test_every_protocol_finds_the_two_sentences_that_are_needed(any_server: Serv
     explainer = rationales.load(endpoint=any_server.url)
     explanation = explainer.explain(TEXT, **KEYWORDS)
     [found] = explanation
-    is_chat = any_server.kind in ("openai", "text")
+    is_chat = any_server.kind in CHATS
     # A message has no sentence that the answer continues: none of it is required.
     assert found.text == (NEEDED.removesuffix(" … We are in") if is_chat else NEEDED)
     assert (found.target_text, found.sufficient, found.predicted) == (" Paris", True, True)
@@ -87,7 +95,7 @@ def _probes(server: Server) -> int:
 def test_a_target_outside_the_alternatives_is_counted(any_server: Server) -> None:
     explanation = rationales.load(endpoint=any_server.url).explain(TEXT, **KEYWORDS)
     assert explanation.endpoint is not None
-    is_short = any_server.kind in ("completions", "openai")
+    is_short = any_server.kind in ("completions", "openai", "ollama")
     assert (explanation.endpoint.below_last > 0) == is_short
 
 
@@ -102,7 +110,7 @@ def test_the_tokens_of_an_answer_one_by_one_and_together(any_server: Server) -> 
     assert [r.target_text for r in each] == [" Paris", "."]
     assert each[0].text == "I live in France. … The capital is old."
     assert each[0].sufficient
-    if any_server.kind in ("openai", "text"):
+    if any_server.kind in CHATS:
         # It cannot continue an answer: it has to say " Paris" by itself again.
         assert {*each[1].indices} == {*each[0].indices}
     else:
@@ -260,6 +268,78 @@ def test_a_target_in_a_text_that_an_endpoint_only_answers() -> None:
             explainer.explain(TEXT, target="last")
         with pytest.raises(RationalesError, match="more alternatives than the 20"):
             explainer.explain(TEXT, criterion="top-k=21")
+
+
+# --- from the command line
+
+
+def test_explain_says_that_parts_are_deleted_and_what_it_took(llama: Server, run: Any) -> None:
+    flags = ("--endpoint", llama.url, "--unit", "sentence", "--generate", "1", "--format", "table")
+    code, out, err = run("explain", TEXT, *flags, model=False)
+    assert code == 0, err
+    said = " ".join(out.split())
+    assert "fake at http://127.0.0.1" in said
+    assert "What is not kept was deleted" in said
+    assert "requests, 0 stored answers" in said
+    code, _, err = run("explain", TEXT, "--endpoint", llama.url, "--model", "gpt2", model=False)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--endpoint has its model: leave out --model; --endpoint-model names one" in err
+
+
+def test_a_corpus_and_its_resumption_by_the_answers(
+    llama: Server, run: Any, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"text": f"{n}. {TEXT}"}) + "\n" for n in range(3)))
+    flags = ("--endpoint", llama.url, "--unit", "sentence", "--generate", "1")
+    code, _, err = run("run", str(rows), "--out", str(tmp_path / "a"), *flags, model=False)
+    assert code == 0, err
+    before = len(llama.asked)
+    code, _, err = run("run", str(rows), "--out", str(tmp_path / "b"), *flags, model=False)
+    assert code == 0, err
+    assert len(llama.asked) == before
+    first, second = (
+        [json.loads(line) for line in (tmp_path / n / "rationales.jsonl").read_text().splitlines()]
+        for n in "ab"
+    )
+    assert [row["rationales"] for row in first] == [row["rationales"] for row in second]
+
+
+def test_after_a_kill_only_what_was_in_flight_is_asked_again(llama: Server, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rationales", "explain", TEXT, "--endpoint", llama.url]
+    command += ["--unit", "sentence", "--generate", "1"]
+    llama.hold_after = 6
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        while len(llama.asked) <= 6 and process.poll() is None:
+            threading.Event().wait(0.02)
+        process.kill()
+    answered = [*map(json.dumps, llama.asked[:6])]
+    in_flight = len(llama.asked) - 6
+    assert in_flight >= 1
+    llama.hold_after = None
+    llama.release.set()
+    begun = len(llama.asked)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "France" in done.stdout
+    again = [*map(json.dumps, llama.asked[begun:])]
+    assert not {*again} & {*answered}
+
+
+def test_the_live_page_serves_an_endpoint(llama: Server) -> None:
+    pytest.importorskip("starlette", reason="the extra serve is not installed")
+    import httpx
+
+    from rationales.serve.models import load_models
+
+    from serving import events, served
+
+    explainers = load_models([], None, lambda stage, done: None, endpoints=[llama.url])
+    [name] = explainers
+    with served(explainers) as address, httpx.Client(base_url=address) as client:
+        body = {"text": TEXT, "options": {"generate": 1, "unit": "sentence"}}
+        told = dict(events(client, body))
+        assert told["done"]["explanation"]["model"] == name
+        assert told["done"]["explanation"]["evaluation"] == "deleted"
 
 
 # --- secrets
