@@ -223,6 +223,7 @@ def test_a_time_out_is_tried_again(llama: Server, no_pause: list[float], monkeyp
         ("nan", "it holds NaN"),
         ("truncated", "no answer that can be read"),
         ("reset", "failed 5 times"),
+        ("html", "speaks something else than the OpenAI protocol"),
         ("model", "answered by the model 'impostor', not by 'fake-1'"),
     ],
 )
@@ -299,7 +300,7 @@ def test_a_corpus_and_its_resumption_by_the_answers(
     assert code == 0, err
     assert len(llama.asked) == before
     first, second = (
-        [json.loads(line) for line in (tmp_path / n / "rationales.jsonl").read_text().splitlines()]
+        [json.loads(line) for line in (tmp_path / n / "part-00000.jsonl").read_text().splitlines()]
         for n in "ab"
     )
     assert [row["rationales"] for row in first] == [row["rationales"] for row in second]

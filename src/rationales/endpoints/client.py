@@ -25,7 +25,8 @@ from rationales.errors import BudgetError, MissingExtraError, RationalesError, f
 KEY, OPENAI_KEY = "RATIONALES_ENDPOINT_KEY", "OPENAI_API_KEY"
 """The variables of the environment that hold a key; the second is sent to api.openai.com only."""
 
-_CONNECT, _ANSWER = 5.0, 120.0
+_FIRST, _ANSWER = 8.0, 120.0
+"""How many seconds a server may take to be there, and to answer."""
 _ATTEMPTS = 5
 _PAUSE, _LONGEST = 0.5, 60.0
 _PASSING = (408, 409, 425, 429, 500, 502, 503, 504, 529)
@@ -89,17 +90,15 @@ class Client:
         may = self._key_name == KEY or is_openai
         self._key = os.environ.get(self._key_name, "").strip() if may else ""
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        timeout = httpx.Timeout(_ANSWER, connect=_CONNECT)
         limits = httpx.Limits(max_connections=64)
         try:
-            self._http = httpx.Client(headers=headers, timeout=timeout, limits=limits)
+            self._http = httpx.Client(headers=headers, limits=limits)
         except (ValueError, UnicodeError):
             raise RationalesError(
                 f"the key in {self._key_name} has characters no header takes"
             ) from None
         weakref.finalize(self, self._http.close)
         self._errors = httpx.TransportError
-        self._unreachable = (httpx.ConnectError, httpx.ConnectTimeout)
 
     @property
     def usage(self) -> Usage:
@@ -115,7 +114,7 @@ class Client:
     def get(self, path: str) -> Any:
         """The JSON at a path below the root, or None where there is nothing."""
         try:
-            return self._send("GET", path, None, attempts=2)
+            return self._send("GET", path, None, patience=_FIRST)
         except Refused:
             return None
 
@@ -204,30 +203,29 @@ class Client:
         body: dict[str, Any] | None,
         read: Callable[[Any], Any] = lambda answer: answer,
         *,
-        attempts: int = _ATTEMPTS,
+        patience: float | None = None,
         counts: bool = False,
     ) -> Any:
         """What is read from the answer, after as many attempts as it takes."""
         why, pause = "", 0.0
-        for attempt in range(attempts):
+        for attempt in range(_ATTEMPTS):
             if attempt:
                 sleep(pause)
             pause = min(_LONGEST, _PAUSE * 2**attempt)
             if counts:
                 self._spend()
             try:
-                response = self._http.request(method, self.root + path, json=body)
-            except self._unreachable as error:
-                why = f"{type(error).__name__}: {first_line(error)}"
-                if self._is_reached:  # a server that is started anew
-                    continue
-                raise RationalesError(
-                    f"nothing answers at {self.url} ({first_line(error)}): start the server, or "
-                    "see that the address is right"
-                ) from None
+                response = self._http.request(
+                    method, self.root + path, json=body, timeout=patience or _ANSWER
+                )
             except self._errors as error:
                 why = f"{type(error).__name__}: {first_line(error)}"
-                continue
+                if self._is_reached:  # it comes back, or is started anew
+                    continue
+                raise RationalesError(
+                    f"nothing answers at {self.url} ({why}): start the server, or see that the "
+                    "address is right"
+                ) from None
             self._is_reached = True
             if response.status_code in _PASSING:
                 why = f"status {response.status_code}{self._said(response)}"
@@ -240,15 +238,21 @@ class Client:
             except RationalesError:
                 raise
             except (ValueError, RecursionError) as error:
-                why = f"no answer that can be read: {first_line(error)}"
+                why = (
+                    f"no answer that can be read ({first_line(error)}), as of a server that speaks"
+                )
+                why += " something else than the OpenAI protocol"
             except (KeyError, TypeError, IndexError, AttributeError) as error:
                 why = f"an answer without {first_line(error)}"
-        raise RationalesError(self._scrubbed(f"{self.url} failed {attempts} times: {why}"))
+        raise RationalesError(self._scrubbed(f"{self.url} failed {_ATTEMPTS} times: {why}"))
 
     def _spend(self) -> None:
         with self._lock:
             if self.budget is not None and self._counts["requests"] >= self.budget:
-                raise BudgetError(f"the budget of {self.budget} requests is spent")
+                raise BudgetError(
+                    f"the budget of {self.budget} requests is spent before anything was found: "
+                    "give a larger one; what was answered is stored, and not asked again"
+                )
             self._counts["requests"] += 1
 
     def _refusal(self, response: Any, path: str) -> RationalesError:

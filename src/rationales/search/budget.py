@@ -24,7 +24,7 @@ def within_budget(
     """The search; its best so far, if the budget of its scorer is spent, or after ``most`` subsets.
 
     The full context, with which every search begins, is not counted. If not even that is known,
-    the error is raised.
+    nothing is: only what is required is kept.
     """
     best: _Best | None = None
     count = -1
@@ -52,7 +52,15 @@ def within_budget(
         return cast(Rationale, end.value)
     except BudgetError:
         if best is None:
-            raise
+            return Rationale(
+                target=len(context.ids),
+                target_id=context.target_id,
+                indices=context.required,
+                sufficient=False,
+                evaluations=0,
+                stopped="budget",
+                target_length=len(context.span_ids) + 1,
+            )
         return best.rationale(max(0, count))
     finally:
         search.close()
