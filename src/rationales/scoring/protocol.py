@@ -49,7 +49,8 @@ class Score:
     extra_logprobs: tuple[float, ...] = ()
     margin: float | None = None
     known: bool = True
-    """Whether the log-probabilities are known: a model that answers in text only tells none."""
+    """Whether the log-probabilities are known. A model that answers in text only tells none: 0
+    stands for a target that it says, minus infinity for one that it does not say."""
 
 
 class SubsetScorer(Protocol):
