@@ -23,6 +23,7 @@ PUBLIC = [
     "Conversation",
     "Cost",
     "Documents",
+    "Endpoint",
     "Execute",
     "Explainer",
     "Explanation",

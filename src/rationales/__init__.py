@@ -35,6 +35,7 @@ _HOMES = {
     "Progress": "requests",
     "Request": "requests",
     "Candidate": "result",
+    "Endpoint": "result",
     "Explanation": "result",
     "Prediction": "result",
     "Proof": "result",
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from rationales.requests import Request as Request
     from rationales.result import Candidate as Candidate
     from rationales.result import Cost as Cost
+    from rationales.result import Endpoint as Endpoint
     from rationales.result import Explanation as Explanation
     from rationales.result import Prediction as Prediction
     from rationales.result import Proof as Proof

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from string import Formatter
 from typing import Any
 
@@ -34,6 +34,14 @@ class OptionError(RationalesError):
         template: str = self.args[0]
         names = {key: name(key) for _, key, _, _ in Formatter().parse(template) if key}
         return template.format(**names | self.values)
+
+
+class BudgetError(RationalesError):
+    """No more may be asked. ``scores`` are those that were still found of what was asked last."""
+
+    def __init__(self, message: str, scores: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.scores = tuple(scores)
 
 
 class MissingExtraError(RationalesError):

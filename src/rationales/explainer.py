@@ -22,10 +22,11 @@ from rationales.prompt import prompt_of
 from rationales.ranking import Importances
 from rationales.reading import Reader
 from rationales.requests import Failure, Interrupted, Job, Progress, Request
-from rationales.result import Cost, Explanation, Prediction, Rationale
+from rationales.result import Cost, Endpoint, Explanation, Prediction, Rationale
 from rationales.scoring.protocol import SubsetScorer, fresh
 from rationales.scoring.span import merged, single_tokens
 from rationales.search.base import Asking, Search
+from rationales.search.budget import within_budget
 from rationales.search.choose import make_searches
 from rationales.search.criterion import make_criterion
 from rationales.search.driver import run
@@ -161,6 +162,11 @@ class Explainer(Reader):
         scorer = fresh(self.scorer)
         attention = getattr(scorer, "attention", None)
         searches = make_searches(contexts, options, importances, start, attention)
+        if getattr(scorer, "has_budget", False):
+            searches = (
+                (key, context, within_budget(context, own(key).criterion, search))
+                for key, context, search in searches
+            )
         guarded = ((key, context, _guarded(search)) for key, context, search in searches)
         yield from run(guarded, scorer, on_evaluations=on_scored, first_soon=first_soon)
 
@@ -327,16 +333,28 @@ class Explainer(Reader):
             adapter=self.adapter,
             options=job.request.options.shaping()
             | ({} if job.request.within is None else {"within": list(job.request.within)}),
-            cost=self._cost(job, seconds) if job.request.options.certify else None,
+            cost=self._cost(job, seconds)
+            if job.request.options.certify or job.usage_before is not None
+            else None,
+            endpoint=self._endpoint(job),
         )
+
+    def _endpoint(self, job: Job) -> Endpoint | None:
+        """How an endpoint was asked; None: there is none."""
+        return None
 
     def _cost(self, job: Job, seconds: float) -> Cost:
         """What a request has taken so far."""
         tokens = getattr(self.scorer, "tokens", 0) - (job.tokens_before or 0)
+        asked: dict[str, int] = {}
+        if job.usage_before is not None:
+            used = getattr(self.scorer, "usage", job.usage_before) - job.usage_before
+            asked = {n: getattr(used, n) for n in ("requests", "prompt_tokens", "cached")}
         return Cost(
             subsets=sum(r.evaluations + (r.proof.evaluations if r.proof else 0) for r in job.found),
             model_tokens=None if job.tokens_before is None else tokens,
             seconds=round(seconds, 3),
+            **asked,
         )
 
     def without_adapter(self) -> Explainer:

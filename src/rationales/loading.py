@@ -11,7 +11,13 @@ from rationales.errors import OptionError, RationalesError, given
 from rationales.explainer import Explainer
 from rationales.models.default import OnStage
 from rationales.models.files import Kind, check_kind, check_vocabulary
-from rationales.models.loading import LoadedModel, LoadOptions, is_default, load_model
+from rationales.models.loading import (
+    LoadedModel,
+    LoadOptions,
+    check_endpoint,
+    is_default,
+    load_model,
+)
 from rationales.text import Tokenizer
 from rationales.translator import Translator
 
@@ -52,6 +58,10 @@ def load(
     batch_tokens: int | None = None,
     allow_pickle: bool = False,
     progress: OnStage | None = None,
+    endpoint: str | None = None,
+    endpoint_model: str | None = None,
+    budget: int | None = None,
+    repeat: int | None = None,
 ) -> Explainer:
     """An explainer for a model: a name, a folder, a model you already have, or the default one.
 
@@ -67,6 +77,11 @@ def load(
     neither quantised nor offloaded. ``revision`` is a branch, tag or commit of a hub id.
     ``batch_tokens`` bounds the tokens of a forward pass, and with it the memory. ``progress`` is
     told the stage and the fraction done while the default model is converted.
+
+    ``endpoint`` is the address of a server that speaks the OpenAI protocol, such as
+    ``http://127.0.0.1:8080/v1``; ``endpoint_model`` names one of its models. At most ``budget``
+    requests are sent, after which the best so far is reported; ``repeat`` sends each so many times
+    and takes the majority. A key is read from the environment: ``RATIONALES_ENDPOINT_KEY``.
     """
     model = str(model) if isinstance(model, PurePath) else model
     adapter = str(adapter) if isinstance(adapter, PurePath) else adapter
@@ -75,7 +90,16 @@ def load(
     options: dict[str, Any] = {"revision": revision, "dtype": dtype, "device": device}
     options |= {"allow_pickle": allow_pickle, "progress": progress}
     others = {"adapter": adapter, "merge": merge, "batch_tokens": batch_tokens}
-    check_values(LoadOptions, others | options)
+    asked: dict[str, Any] = {"endpoint": endpoint, "endpoint_model": endpoint_model}
+    asked |= {"budget": budget, "repeat": repeat}
+    check_values(LoadOptions, others | options | asked)
+    check_endpoint(model, **others | options | asked)
+    if endpoint is not None:
+        from rationales.endpoints.explainer import load_endpoint
+
+        if kind == "seq2seq" or tokenizer is not None:
+            raise RationalesError("an endpoint is a language model with a tokenizer of its own")
+        return load_endpoint(endpoint, endpoint_model, budget=budget, repeat=repeat or 1)
     if not (model is None or isinstance(model, str)):
         _check_model(model, revision)
     if tokenizer is not None:

@@ -44,6 +44,13 @@ _ROWS = (
     Method(
         "beam", "keep the best few subsets of each size: never longer than greedy", "beam", "search"
     ),
+    Method(
+        "deletion",
+        "leave out halves of the context while it is sufficient (QuickXplain): needs no "
+        "probabilities",
+        "deletion",
+        "search",
+    ),
     Method("soft", "weigh size against probability, sufficient or not", "soft", "search"),
     Method(
         "gradient-norm", "add by the norm of the embedding's gradient", "gradient norms", "gradient"

@@ -118,8 +118,8 @@ class Options:
     max_size: Annotated[int | None, Ge(1)] = None
     """Stop at rationales of this many tokens (or other units)."""
     max_evaluations: Annotated[int | None, Ge(0)] = None
-    """At most this many subsets for each target in exhaustive search (100,000 if left out) or to
-    certify it (1,000); 0: no limit."""
+    """At most this many subsets for each target in exhaustive search (100,000 if left out), in
+    search by deletion (no limit if left out), or to certify it (1,000); 0: no limit."""
     absolute: bool = False
     """Order gradient-x-embedding and integrated-gradients by absolute value."""
     keep_candidates: Annotated[int, Ge(0)] = 0
@@ -213,9 +213,9 @@ Input = Literal["causal", "seq2seq", "ids"]
 
 READ_BY: dict[str, tuple[str, ...]] = {
     "fast": ("greedy",),
-    "coarse_to_fine": ("greedy",),
+    "coarse_to_fine": ("greedy", "deletion"),
     "keep_candidates": ("greedy",),
-    "max_evaluations": ("exhaustive",),
+    "max_evaluations": ("exhaustive", "deletion"),
     "beam": ("beam",),
     "penalty": ("soft",),
     "absolute": SIGNED,

@@ -64,10 +64,12 @@ class Reader:
             if isinstance(value, str):
                 check_unicode(value)
         check_input(options, self.kind)
+        usage_before = getattr(self.scorer, "usage", None)
         passage, targets = self._passage(request.text, options)
         passage = replace(passage, parts=passage.parts or request.parts)
         job = Job(request, passage, tuple(t for t in targets if t == 0))
         job.tokens_before = getattr(self.scorer, "tokens", None)
+        job.usage_before = usage_before
         targets = [t for t in targets if t > 0]
         extra_ids = self._alternative(passage, targets, options)
         span_ids: tuple[int, ...] = ()

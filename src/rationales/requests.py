@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rationales.context import Context, Part, Token
 from rationales.errors import RationalesError
@@ -74,6 +75,8 @@ class Job:
     started: float = field(default_factory=time.perf_counter)
     tokens_before: int | None = None
     """How many tokens the model had computed when it began, if the scorer counts them."""
+    usage_before: Any = None
+    """What had been asked of an endpoint when it began."""
 
     @property
     def over(self) -> bool:

@@ -154,6 +154,32 @@ class Cost:
     """How many tokens the forward passes of the model have computed, if the scorer counts them."""
     seconds: Annotated[float, Ge(0)] = 0.0
     """How long it took."""
+    requests: Index | None = None
+    """How many requests were sent to an endpoint, retries included."""
+    prompt_tokens: Index | None = None
+    """How many prompt tokens the endpoint has counted."""
+    cached: Index | None = None
+    """How many answers were stored already, and not asked for."""
+    __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """How a model behind an endpoint was asked."""
+
+    way: Literal["forced", "prompt", "top-k", "text"]
+    """How the target's log-probability was learnt: the target was forced; it ended the prompt; it
+    was looked for among the alternatives; or only the answer's text was compared."""
+    alternatives: Index = 0
+    """How many alternatives the endpoint tells with their log-probabilities."""
+    scores: Index = 0
+    """How many subsets were scored."""
+    below_last: Index = 0
+    """How often a target was none of the alternatives, and counted as just below the last."""
+    repeat: Annotated[int, Ge(1)] = 1
+    """How many times each request was sent."""
+    agreement: Annotated[float, Ge(0)] | None = None
+    """The share of repeats that agree with the majority, if there were several."""
     __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
 
 
@@ -178,7 +204,8 @@ class Rationale:
     predicted: bool | None = None
     """Whether the target is the most likely token given the full context; null: not known."""
     stopped: Stopped | None = None
-    """What ended a search that did not reach sufficiency, if not the end of the context."""
+    """What ended a search that did not reach sufficiency, if not the end of the context; or that
+    was not yet at its end (budget): then it is the best found so far."""
     target_text: str | None = None
     """The text of the target."""
     units: tuple[Unit, ...] | None = None
@@ -288,7 +315,9 @@ class Explanation:
     options: dict[str, Any] = field(default_factory=dict, hash=False)
     """The options that decide what a rationale is (criterion, unit, fast …), if not the default."""
     cost: Cost | None = field(default=None, compare=False)
-    """What the explanation took, if it was certified."""
+    """What the explanation took, if it was certified, or if an endpoint was asked."""
+    endpoint: Endpoint | None = field(default=None, compare=False)
+    """How an endpoint was asked, if one was."""
     __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
 
     def __post_init__(self) -> None:

@@ -146,7 +146,7 @@ def _group_run(
     if pattern is not None:
         starts = sorted({0, *(end for m in re.finditer(pattern, whole) for end in m.span())})
     elif unit == "word":
-        starts = _word_starts(whole)
+        starts = word_starts(whole)
     elif unit == "sentence":
         starts = _sentence_starts(whole, language)
     else:
@@ -190,7 +190,7 @@ def _joined(
     return units
 
 
-def _word_starts(text: str) -> list[int]:
+def word_starts(text: str) -> list[int]:
     """Where words begin, and what is between them: spaces, punctuation marks; then the end."""
     return [*accumulate(map(len, _piece().findall(text)), initial=0)]
 

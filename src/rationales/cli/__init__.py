@@ -41,6 +41,7 @@ COMMANDS = {
     "report": "Make one page of a whole run: sizes, reach, verdicts, words, rows to look at.",
     "serve": "Serve a page on which you type a text, click a word and see its rationale.",
     "annotate": "Let people choose words and guess from them: annotations, a game with the model.",
+    "endpoint": "Show what a model behind an endpoint can be asked.",
     "model": "Get the default model; list the models that are here.",
     "compat": "Compatibility: train a model for incomplete contexts, and measure it on them.",
     "experiment": "Run an experiment of the paper.",

@@ -24,6 +24,7 @@ NO_ADAPTER = "none"
 
 WHAT, HOW, OUT = "What to explain", "How to search", "Output"
 OF_MODEL = typer.Option(rich_help_panel="Model")
+OF_ENDPOINT = typer.Option(rich_help_panel="Endpoint")
 
 _OF_WHAT = {"generate", "continuation", "target", "chat", "specials", *NOT_FOR["causal"]}
 _FLAGS = {"method": ("--method", "-m"), "penalty": ("--penalty", "--lambda")}
@@ -170,6 +171,16 @@ class CausalModel(Model):
     adapter: Annotated[str | None, OF_MODEL] = None
     """The folder of a compatibility adapter for the model; none leaves out the one that the default
     model comes with."""
+    endpoint: Annotated[str | None, OF_ENDPOINT] = None
+    """Instead of a model here: the address of a server that speaks the OpenAI protocol, such as
+    http://127.0.0.1:8080/v1. A key is read from the environment: RATIONALES_ENDPOINT_KEY."""
+    endpoint_model: Annotated[str | None, OF_ENDPOINT] = None
+    """Which of the endpoint's models, if it has several."""
+    budget: Annotated[int | None, typer.Option(metavar="N", rich_help_panel="Endpoint")] = None
+    """Send at most this many requests, and report the best found so far."""
+    repeat: Annotated[int | None, typer.Option(metavar="N", rich_help_panel="Endpoint")] = None
+    """Send each request this many times and take the majority, if the endpoint is not
+    deterministic."""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,13 @@ class Serving:
     adapter: str | None = None
     """The folder of a compatibility adapter for the first model; none leaves out the one that the
     default model comes with."""
+    endpoint: tuple[str, ...] = ()
+    """The address of a server that speaks the OpenAI protocol, such as http://127.0.0.1:8080/v1;
+    may be repeated. Without --model, only these are served."""
+    endpoint_model: str | None = None
+    """Which of the first endpoint's models, if it has several."""
+    budget: Annotated[int | None, typer.Option(metavar="N", min=1)] = None
+    """Send at most this many requests to each endpoint."""
     host: str = "127.0.0.1"
     """The address to listen on. If it is not a loopback address, a token is needed."""
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8000
@@ -60,7 +67,14 @@ def serve(serving: Serving) -> None:
         adapter: Any = False if serving.adapter == NO_ADAPTER else serving.adapter
         bar.update("loading the models", 0, None)
         with uncollected():
-            explainers = load_models(serving.model, adapter, progress=bar.loading)
+            explainers = load_models(
+                serving.model,
+                adapter,
+                progress=bar.loading,
+                endpoints=serving.endpoint,
+                endpoint_model=serving.endpoint_model,
+                budget=serving.budget,
+            )
         app = create_app(explainers, host=serving.host, token=token)
         bar.stop()
         host = f"[{serving.host}]" if ":" in serving.host else serving.host

@@ -53,6 +53,10 @@ class LoadOptions(TypedDict, total=False):
     batch_tokens: Annotated[int, Ge(1)] | None
     allow_pickle: bool
     progress: OnStage | None
+    endpoint: Annotated[str | None, Expected("an address such as http://127.0.0.1:8080/v1")]
+    endpoint_model: Annotated[str | None, Expected("the name of a model")]
+    budget: Annotated[int, Ge(1)] | None
+    repeat: Annotated[int, Ge(1)] | None
 
 
 @dataclass(frozen=True)
@@ -111,11 +115,27 @@ def load_model(
 def check_arguments(name: str | None, **options: Unpack[LoadOptions]) -> None:
     """Raise for what is known to be wrong without torch: unknown values, paths that are absent."""
     check_values(LoadOptions, options)
+    check_endpoint(name, **options)
     is_local = name is None or is_default(name) or _local(name) is not None
     if options.get("revision") is not None and is_local:
         raise OptionError(
             "{revision} is for hub ids, and {value} is not one: leave it out",
             value=name or "the default model",
+        )
+
+
+def check_endpoint(name: object, **options: Unpack[LoadOptions]) -> None:
+    """Raise if what is for an endpoint is mixed with what is for a model that is loaded here."""
+    if options.get("endpoint") is None:
+        for each in ("endpoint_model", "budget", "repeat"):
+            if options.get(each) is not None:
+                raise OptionError(f"{{{each}}} is for an {{endpoint}}, and there is none: give one")
+        return
+    own = ("adapter", "merge", "revision", "dtype", "device", "batch_tokens")
+    given = ["model"] * (name is not None) + [each for each in own if options.get(each) is not None]
+    for each in given:
+        raise OptionError(
+            f"the {{endpoint}} has its model: leave out {{{each}}}; {{endpoint_model}} names one"
         )
 
 

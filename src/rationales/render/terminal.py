@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rationales.render.columns import rationale_table, shown, widest
+from rationales.render.endpoint import endpoint_line
 from rationales.render.marks import (
     BRACKETS,
     CELL,
@@ -59,6 +60,8 @@ def show(explanation: Explanation, *, steps: bool = False, console: Console | No
         put(_legend(explanation, width, None if matrix else marks))
         if explanation.evaluation == "deleted":
             put(Text(_DELETED, FAINT))
+        if explanation.endpoint is not None:
+            put(Text(endpoint_line(explanation.endpoint, explanation.cost), FAINT))
     for rationale in explanation:
         told = (source_line(explanation, rationale), proof_line(rationale, unit_of(explanation)))
         if lines := [line for line in told if line]:

@@ -30,12 +30,17 @@ def stoppable(check: Callable[[], None]) -> Iterator[None]:
         del _THREAD.check
 
 
+def check_stopped() -> None:
+    """Raise what ``stoppable`` has this thread raise, if it is to stop."""
+    if (check := getattr(_THREAD, "check", None)) is not None:
+        check()
+
+
 @contextmanager
 def at_rest(model: Any) -> Iterator[None]:
     """The model to this thread alone, in evaluation mode; the mode is put back at the end."""
     with LOCK:
-        if (check := getattr(_THREAD, "check", None)) is not None:
-            check()
+        check_stopped()
         # Module by module: model.train() would also change the ones that were in evaluation mode.
         training = [module for module in model.modules() if module.training]
         try:

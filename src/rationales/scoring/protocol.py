@@ -48,6 +48,9 @@ class Score:
     rank: int | None = None
     extra_logprobs: tuple[float, ...] = ()
     margin: float | None = None
+    known: bool = True
+    """Whether the log-probabilities are known. A model that answers in text only tells none: 0
+    stands for a target that it says, minus infinity for one that it does not say."""
 
 
 class SubsetScorer(Protocol):

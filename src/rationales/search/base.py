@@ -100,6 +100,7 @@ class Trail:
         self.sufficient = False
         self.evaluations = 0
         self._steps: list[Step] = []
+        self._is_scored = True
         self._known: dict[frozenset[int], Score] = {}
         self._ahead: dict[frozenset[int], Score] = {}
         """What was answered and not asked for yet."""
@@ -149,6 +150,7 @@ class Trail:
         """Record that the search has moved on to these units, the last of which is new."""
         self.added = units
         self.sufficient = self.criterion.met(score)
+        self._is_scored = self._is_scored and score.known
         new = units[-1] if units else self.context.required
         self._steps.append(make_step(score, new, candidates))
 
@@ -162,7 +164,7 @@ class Trail:
             indices=self.subset(self.added),
             sufficient=self.sufficient,
             evaluations=self.evaluations,
-            steps=tuple(self._steps),
+            steps=tuple(self._steps) if self._is_scored else (),
             stopped=None if self.sufficient else stopped,
             units=(*required, *self.added) if context.units is not None else None,
             target_length=len(context.span_ids) + 1,

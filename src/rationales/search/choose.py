@@ -14,9 +14,11 @@ from rationales.ranking import Importances, order
 from rationales.result import Rationale
 from rationales.search.base import Search, make_step, remembering
 from rationales.search.beam import beam
+from rationales.search.budget import within_budget
 from rationales.search.certify import budget_of, certify
 from rationales.search.combined import coarse_to_fine, disjoint, left_over
 from rationales.search.criterion import Criterion, is_first_choice, make_criterion
+from rationales.search.deletion import deletion
 from rationales.search.exhaustive import exhaustive
 from rationales.search.fast import fast
 from rationales.search.greedy import greedy
@@ -52,7 +54,10 @@ def make_searches(
             seed, steps = own.value("seed"), own.ig_steps
             rank = partial(importances.of, context, own.method, seed, steps, texts)
             search = make_search(context, own, rank, start and start(key), attention)
-            yield key, context, remembering(search)
+            search = remembering(search)
+            if own.method == "deletion" and own.max_evaluations:
+                search = within_budget(context, own.criterion, search, own.max_evaluations)
+            yield key, context, search
 
 
 def make_search(
@@ -105,7 +110,8 @@ def make_search(
     if context.excluded:  # among all tokens, a smaller one may be sufficient
         rationale = replace(rationale, optimal=None)
     predicted = is_first_choice(full, context)
-    return replace(rationale, predicted=predicted, full_context=make_step(full))
+    step = make_step(full) if full.known else None
+    return replace(rationale, predicted=predicted, full_context=step)
 
 
 def _search(
@@ -139,6 +145,8 @@ def _search(
         case "exhaustive":
             budget = options.value("max_evaluations") or None  # 0: there is none
             return exhaustive(context, criterion, max_size=size, max_evaluations=budget)
+        case "deletion":
+            return deletion(context, criterion, max_size=size)
         case "beam":
             return beam(context, criterion, width=options.value("beam"), max_size=size)
         case "soft":

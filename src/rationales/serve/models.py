@@ -13,18 +13,29 @@ from rationales.models.default import OnStage
 
 
 def load_models(
-    names: Sequence[str], adapter: str | Literal[False] | None, progress: OnStage
+    names: Sequence[str],
+    adapter: str | Literal[False] | None,
+    progress: OnStage,
+    *,
+    endpoints: Sequence[str] = (),
+    endpoint_model: str | None = None,
+    budget: int | None = None,
 ) -> dict[str, Explainer]:
     """The explainers of these models, loaded; one with an adapter is there without it too.
 
-    ``adapter`` is that of the first model. If there are no names: the default model and the
-    packaged translation model.
+    ``adapter`` is that of the first model. If there are no names and no endpoints: the default
+    model and the packaged translation model.
     """
+    given: Sequence[str | None] = names or ([] if endpoints else [None])
     found = [
         load(name, adapter=adapter if place == 0 else None, progress=progress)
-        for place, name in enumerate(names or [None])
+        for place, name in enumerate(given)
     ]
-    if not names:
+    found += [
+        load(endpoint=url, endpoint_model=None if place else endpoint_model, budget=budget)
+        for place, url in enumerate(endpoints)
+    ]
+    if not (names or endpoints):
         found.append(load(kind="seq2seq", progress=progress))
     explainers: dict[str, Explainer] = {}
     for each in found:

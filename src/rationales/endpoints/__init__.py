@@ -1,0 +1,1 @@
+"""Models behind an endpoint: the client and its cache, probes, pieces of text, the explainer."""
