@@ -7,8 +7,8 @@
 Each case is a document of sentences from WikiText-2 with one or two sentences about something made
 up, and a question about it at the end. A case counts if the model answers with the fact, and does
 not if the sentence is taken out. With two, it counts if the model answers with both and not if
-either is taken out, and if neither of them alone would do. How many were rejected is printed. Every
-third document has a stray quotation mark. Cases are drawn by the seed alone: nothing was tuned.
+either is taken out, and if neither of them alone is sufficient: as a document of its own, and as the
+explainer judges it, with gaps and the adapter. How many were rejected is printed. Every third document has a stray quotation mark. Cases are drawn by the seed alone: nothing was tuned.
 
 For each case, a search for sentences (coarse to fine, ending there) and one down to tokens: whether
 the facts' sentences are kept, how many words of other sentences are, and the seconds. A line for
@@ -197,7 +197,19 @@ def counts(explainer: rationales.Explainer, case: Case) -> bool:
         not says(case.places) or any(says([place]) for place in case.places)
     ):
         return False
-    return says(None) and not any(says(case.others(place)) for place in case.places)
+    if not says(None) or any(says(case.others(place)) for place in case.places):
+        return False
+    return len(case.places) == 1 or not any(is_alone_sufficient(explainer, case))
+
+
+def is_alone_sufficient(explainer: rationales.Explainer, case: Case) -> Iterator[bool]:
+    """Whether each of the facts is sufficient by itself, as a search would judge it."""
+    found = answers(explainer, case, criterion="top-k=1", max_size=1)
+    target = found[0].target
+    said = range(found.parts[-1].end, target)
+    for place in case.places:
+        kept = [*said, *tokens_of(found, case.sentences[place])]
+        yield explainer.predict(found.tokens, target, kept).sufficient
 
 
 def answers(
