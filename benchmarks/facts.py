@@ -7,8 +7,9 @@
 Each case is a document of sentences from WikiText-2 with one or two sentences about something made
 up, and a question about it at the end. A case counts if the model answers with the fact, and does
 not if the sentence is taken out. With two, it counts if the model answers with both and not if
-either is taken out, and if neither of them alone is sufficient: as a document of its own, and as the
-explainer judges it, with gaps and the adapter. How many were rejected is printed. Every third document has a stray quotation mark. Cases are drawn by the seed alone: nothing was tuned.
+either is taken out, and if neither of them alone is sufficient: as a document of its own, and as
+the explainer judges it, with gaps and the adapter. How many were rejected is printed. Every third
+document has a stray quotation mark. Cases are drawn by the seed alone: nothing was tuned.
 
 For each case, a search for sentences (coarse to fine, ending there) and one down to tokens: whether
 the facts' sentences are kept, how many words of other sentences are, and the seconds. A line for
