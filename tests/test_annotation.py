@@ -481,6 +481,18 @@ def test_the_files_of_an_export(study: Study, tiny_tokenizer: Any, tmp_path: Pat
     assert (tmp_path / "out/annotations.jsonl").read_text() == ""
 
 
+def test_an_export_does_not_replace_a_study(study: Study, tmp_path: Path, capsys: Any):
+    study.add(("selector",))
+    before = {path: path.read_bytes() for path in study.folder.rglob("*") if path.is_file()}
+    folder = str(study.folder)
+    assert cli(["annotate", "export", folder, "--out", folder]) == 2
+    assert f"{folder} is a study: give export another --out" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in before} == before
+    (tmp_path / "organiser.jsonl").touch()  # a study without its run.json
+    with pytest.raises(RationalesError, match="is a study"):
+        export(study, tmp_path)
+
+
 def test_no_cell_is_a_formula(study: Study, tmp_path: Path):
     selector, predictor = study.add(("selector",)), study.add(("predictor",))
     give_work(study, selector)

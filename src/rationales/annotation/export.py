@@ -20,13 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from rationales.annotation.people import Annotator, normal
-from rationales.annotation.study import Study
-from rationales.errors import cannot
+from rationales.annotation.study import ORGANISER, Study
+from rationales.errors import RationalesError, cannot
 from rationales.experiments.language.annotations import Row
+from rationales.runs.folder import RUN
 
 
 def export(study: Study, folder: Path) -> dict[str, int]:
     """How many lines each file has, which are now in the folder."""
+    if (folder / RUN).exists() or (folder / ORGANISER).exists():
+        raise RationalesError(f"{folder} is a study: give export another --out")
     files = {"annotations.jsonl": _lines(released_format(study))}
     for annotator in study.annotators.values():
         files[f"annotators/{annotator.name}.jsonl"] = _lines(_work_of(study, annotator))

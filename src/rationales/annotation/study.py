@@ -35,6 +35,7 @@ from rationales.runs.lines import damaged
 COMMAND = "rationales annotate"
 KIND = "annotate"
 CONSENT = "consent.txt"
+ORGANISER = "organiser.jsonl"
 LIST_KEY = ("passage", "source")
 _NAMES = (
     "avocet bittern bunting chough coot curlew dipper dotterel dunlin dunnock eider egret fulmar "
@@ -77,7 +78,7 @@ class Study:
         self.consent = _read_text(folder / CONSENT) if (folder / CONSENT).exists() else ""
         self.synonyms: dict[str, set[str]] = {id: set() for id in self.passages}
         self.token = ""
-        self.log = Log(folder / "organiser.jsonl")
+        self.log = Log(folder / ORGANISER)
         self.annotators: dict[str, Annotator] = {}
         logs = [self.log, *map(Log, (folder / "annotators").glob("*.jsonl"))]
         people = [Annotator(log) for log in logs[1:]]
