@@ -10,8 +10,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,9 @@ from rationales.annotation import results
 from rationales.annotation.assignment import give_work, open_lists, open_work
 from rationales.annotation.export import export
 from rationales.annotation.log import Log
-from rationales.annotation.model_lists import SOURCES, make_lists
+from rationales.annotation.model_lists import SOURCES, check_makers, make_lists
 from rationales.annotation.people import PERSON, Annotator, ListId, normal
-from rationales.annotation.study import LIST_KEY, Study, read_study
+from rationales.annotation.study import KIND, LIST_KEY, Settings, Study, read_study, set_up
 from rationales.cli import call as cli
 from rationales.data import data_file
 from rationales.errors import RationalesError
@@ -41,7 +41,7 @@ from rationales.experiments.language.annotations import (
     split_words,
 )
 from rationales.experiments.language.reveal import show
-from rationales.runs import Lines
+from rationales.runs import Lines, RunFolder
 from rationales.serve.annotate import create_app
 from studies import Client, opened, passage, write_passages
 
@@ -136,6 +136,15 @@ def test_a_torn_line_is_dropped_and_a_damaged_one_named(study: Study):
         read_study(study.folder)
 
 
+def test_reading_a_study_writes_nothing(study: Study):
+    full = with_model_lists(study)
+    path = study.folder / "parts/lists.jsonl"
+    data = path.read_bytes() + b'{"passage": "p1", "sou'
+    path.write_bytes(data)
+    assert read_study(study.folder).lists == full.lists
+    assert path.read_bytes() == data
+
+
 def test_an_event_that_cannot_be_written_did_not_happen(study: Study, http: Any, monkeypatch: Any):
     who, client = joined(study, http, "selector")
     seen = client.send("next")
@@ -165,6 +174,7 @@ def test_every_event_is_on_the_disk_before_it_is_answered(study: Study, monkeypa
     monkeypatch.setattr(os, "fsync", spy)
     for number in range(3):
         log.append("guess", guess=str(number))
+        assert log.path.stat().st_mode & 0o077 == 0  # logs have tokens
         assert f'"guess": "{number}"'.encode() in synced[-1]
 
 
@@ -255,6 +265,7 @@ def test_deleting_leaves_nothing_of_an_annotator(study: Study, http: Any):
     assert who.token.encode() not in everything
     assert client.answer(None).status_code == 401
     assert guesser.send()["show"] == "between"  # the list is gone, so its play is over
+    assert [each["played"] for each in organiser.send()["annotators"]] == [0]
     assert views(read_study(study.folder)) == views(study)
     assert not [*study.plays()]
     assert organiser.answer({"do": "delete", "annotator": who.id}).status_code == 404
@@ -265,6 +276,8 @@ def test_deleting_leaves_nothing_of_an_annotator(study: Study, http: Any):
 
 def with_model_lists(study: Study) -> Study:
     lines = Lines(study.folder / "parts/lists.jsonl", LIST_KEY)
+    made_by = json.dumps({"baseline": "last-attention"})
+    (study.folder / "parts/lists.json").write_text(made_by)
     for id in study.passages:
         for number, source in enumerate(SOURCES):
             lines.add({"passage": id, "source": source, "places": [7, number, number + 1]})
@@ -391,6 +404,22 @@ def test_what_a_selector_may_send(study: Study, http: Any):
     assert client.send("words", task=1, words=[7])["finished"] == 1
 
 
+def test_what_is_no_text_is_refused(study: Study, http: Any):
+    selector, predictor = study.add(("selector",)), joined(study, http, "predictor")[1]
+    give_work(study, selector)
+    ranked(selector, [7, 0, 1])
+    predictor.send("next")
+    organiser = Client(http, study.token)
+    for who, body in (
+        (predictor, rb'{"do": "guess", "task": 1, "revealed": 1, "guess": "\ud800"}'),
+        (organiser, rb'{"do": "judge", "passage": "p0", "guess": "\ud800x", "accepted": true}'),
+        (organiser, b'{"do": "judge", "passage": "p0", "guess": null, "accepted": true}'),
+    ):
+        headers = {"Authorization": f"Bearer {who.token}", "Content-Type": "application/json"}
+        assert http.post("/work", content=body, headers=headers).status_code == 422
+    assert not any(study.synonyms.values())
+
+
 def test_consent_comes_first_and_another_text_asks_again(tmp_path: Path):
     with opened(tmp_path, TEXTS, consent="You may <b>stop</b> at any time.") as study:
         http = TestClient(create_app(study), base_url="http://127.0.0.1")
@@ -407,6 +436,9 @@ def test_hosts(study: Study):
     for is_open, status in ((False, 403), (True, 200)):
         http = TestClient(create_app(study, is_open=is_open), base_url="http://lab.example")
         assert http.get("/").status_code == status
+    # Behind a proxy: the host of the request must be that of the page.
+    for origin, status in (("https://lab.example", 401), ("https://other.example", 403)):
+        assert http.post("/work", headers={"Origin": origin}).status_code == status
 
 
 # ---- what comes out
@@ -436,8 +468,6 @@ def test_the_released_annotations_come_out_as_they_are(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "fsync", lambda number: None)  # two thousand events
     rows = {str(row.id): row for row in read_rows(released)}
     given = [json.loads(line) for line in released.read_text(encoding="utf-8").splitlines()]
-    from rationales.annotation.study import Settings, set_up
-
     with set_up(released, tmp_path / "study", Settings()) as folder:
         study = Study(folder.path)
         play_released(study, rows)
@@ -445,6 +475,26 @@ def test_the_released_annotations_come_out_as_they_are(tmp_path: Path, monkeypat
     lines = (tmp_path / "out/annotations.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == given
     assert list(read_rows(tmp_path / "out/annotations.jsonl")) == list(rows.values())
+
+
+def test_an_export_has_the_words_and_the_target_of_the_study(tmp_path: Path, tiny_tokenizer: Any):
+    given = tmp_path / "p.jsonl"
+    texts = ({"id": 1, "text": "He drank tea ."}, {"id": 2, "text": "She saw\u2028the dog . ."})
+    texts[1]["words"] = [[0, 3], [4, 5], [5, 7], [8, 11], [12, 15]]
+    given.write_text("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in texts))
+    with set_up(given, tmp_path / "study", Settings()) as folder:
+        study = Study(folder.path)
+        rows = {id: replace(row, rationale=row.words[-2:-1]) for id, row in study.passages.items()}
+        play_released(study, rows)
+        export(study, tmp_path / "out")
+    path = tmp_path / "out/annotations.jsonl"
+    assert list(read_rows(path)) == [*rows.values()]
+    assert ["words" in json.loads(line) for line in path.read_text().split("\n")[:-1]] == [0, 1]
+    tea, dog = (tiny_tokenizer.decode(each.ids) for each in passages(tiny_tokenizer, path))
+    for start, text, end in (("He drank", tea, "He drank tea"), ("She saw\u2028the", dog, "dog")):
+        assert text.startswith(start)
+        assert len(text) > len(start)
+        assert end in text or end.startswith(text)
 
 
 def test_the_files_of_an_export(study: Study, tiny_tokenizer: Any, tmp_path: Path):
@@ -479,6 +529,18 @@ def test_the_files_of_an_export(study: Study, tiny_tokenizer: Any, tmp_path: Pat
     export(study, tmp_path / "out")
     assert not (tmp_path / f"out/annotators/{predictor.name}.jsonl").exists()
     assert (tmp_path / "out/annotations.jsonl").read_text() == ""
+
+
+def test_an_export_does_not_replace_a_study(study: Study, tmp_path: Path, capsys: Any):
+    study.add(("selector",))
+    before = {path: path.read_bytes() for path in study.folder.rglob("*") if path.is_file()}
+    folder = str(study.folder)
+    assert cli(["annotate", "export", folder, "--out", folder]) == 2
+    assert f"{folder} is a study: give export another --out" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in before} == before
+    (tmp_path / "organiser.jsonl").touch()  # a study without its run.json
+    with pytest.raises(RationalesError, match="is a study"):
+        export(study, tmp_path)
 
 
 def test_no_cell_is_a_formula(study: Study, tmp_path: Path):
@@ -531,7 +593,9 @@ def test_sources_side_by_side(tmp_path: Path):
                 for revealed in (1, 2, 3):
                     guess = target if revealed >= needed else "no"
                     who.record("guess", revealed=revealed, guess=guess)
-        cells = {row["method"]: row["cells"] for row in results.game(study)["rows"]}
+        table = results.game(study)
+        cells = {row["method"]: row["cells"] for row in table["rows"]}
+    assert "baseline last-attention (6 lists)" in json.dumps(table)
     assert [cells[source]["at_least"]["mean"] for source in SOURCES] == [1, 2, 3, 4]
     assert [cells[source]["found"]["mean"] for source in SOURCES] == [1, 1, 1, 0]
     assert cells["random"]["count"] is None
@@ -570,6 +634,31 @@ def test_the_lists_of_a_model(tmp_path: Path, tiny_explainer: Any):
     assert lines.path.read_text() == before
 
 
+def test_lists_are_of_one_model_and_one_baseline(study: Study, tiny_explainer: Any):
+    folder = RunFolder(study.folder, KIND)
+    lines = folder.lines(LIST_KEY, "lists")
+    for baseline in ("random", "last-attention"):  # as long as there are no lists
+        check_makers(folder, tiny_explainer, baseline, lines)
+    lines.add({"passage": "p0", "source": "greedy", "places": [7]})
+    check_makers(folder, tiny_explainer, "last-attention", lines)
+    with pytest.raises(RationalesError, match="the baseline last-attention, not random"):
+        check_makers(folder, tiny_explainer, "random", lines)
+    path = study.folder / "parts/lists.json"
+    known = json.loads(path.read_text())
+    path.write_text(json.dumps(known | {"model_fingerprint": "0"}))
+    with pytest.raises(RationalesError, match="other weights of"):
+        check_makers(folder, tiny_explainer, "last-attention", lines)
+
+
+def test_a_target_that_shares_a_token_with_the_word_before(tmp_path: Path, tiny_tokenizer: Any):
+    (tmp_path / "p.jsonl").write_text(
+        '{"id": 7, "text": "The fox saw the", "words": [[0, 3], [4, 7], [12, 14], [14, 15]]}'
+    )
+    [row] = read_rows(tmp_path / "p.jsonl")
+    with pytest.raises(RationalesError, match="passage 7: 'th' and the target 'e' are one token"):
+        in_words(tiny_tokenizer, row)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -583,6 +672,7 @@ def test_the_lists_of_a_model(tmp_path: Path, tiny_explainer: Any):
         ),
         ("<b>hi</b>", ["b>hi</b"]),
         ("… — !", []),
+        ("हिन्दी, भाषा।", ["हिन्दी", "भाषा"]),
     ],
 )
 def test_words(text: str, words: list[str]):
@@ -592,7 +682,8 @@ def test_words(text: str, words: list[str]):
 def test_guesses_are_compared_without_case_and_marks():
     assert normal(" “Scratches!” ") == normal("scratches") == "scratches"
     assert normal("don't") != normal("dont")
-    assert normal("…") == ""
+    assert normal("…") == normal("❤️") == ""
+    assert normal("«हिन्दी!»") == "हिन्दी"
 
 
 # ---- the command
@@ -608,6 +699,10 @@ def test_guesses_are_compared_without_case_and_marks():
         ('{"id": 1}', "line 1 of p.jsonl is not a passage"),
         ("nonsense", "line 1 of p.jsonl is not a passage"),
         ('{"text": "a b", "words": [[0, 9]]}', "line 1 of p.jsonl: the span [0, 9] is not within"),
+        ('{"text": "ab c", "words": [[0, 2], [1, 2], [3, 4]]}', "[0, 2] and [1, 2] overlap"),
+        ('{"text": "ab c", "words": [[3, 4], [0, 2]]}', "out of order"),
+        ('{"id": 5, "text": "a :-)", "words": [[0, 1], [2, 5]]}', "':-)' of passage 5"),
+        ('{"text": "a \\ud800 b"}', "line 1 of p.jsonl: the text is not valid Unicode"),
     ],
 )
 def test_passages_that_cannot_be_annotated(lines: str, message: str, tmp_path: Path, capsys: Any):
@@ -624,6 +719,13 @@ def test_the_commands_on_a_study(study: Study, tmp_path: Path, capsys: Any):
         (["annotate", "p.jsonl"], "give --out a folder"),
         (["annotate", "p.jsonl", "q.jsonl"], "export, agreement, results"),
         (["annotate", "export", str(tmp_path)], "holds no run"),
+        (["annotate", "export", "--out", folder], "rationales annotate export study"),
+        (["annotate", "agreement", folder, "--out", "x"], "--out is not for annotate agreement"),
+        (["annotate", "results", folder, "--out", "x"], "--out is not for annotate results"),
+        (["annotate", "export", folder, "--words", "3"], "--words is not for annotate export"),
+        (["annotate", "export", folder, "--model", "x"], "--model is not for annotate export"),
+        (["annotate", "p.jsonl", "--out", folder, "--model", "x"], "--model is for --play"),
+        (["annotate", "p.jsonl", "--out", folder, "--baseline", "x"], "--baseline is for --play"),
         (["annotate", "agreement", folder], "ranked by two selectors"),
         (["annotate", "results", folder], "played to its end"),
         (["annotate", "nowhere.jsonl", "--out", folder], "cannot read nowhere.jsonl"),
@@ -644,6 +746,17 @@ def test_the_commands_on_a_study(study: Study, tmp_path: Path, capsys: Any):
     assert cli(["annotate", "export", folder, "--out", str(tmp_path / "out")]) == 0
     assert "6 lines in" in capsys.readouterr().out
     assert (tmp_path / "out/annotations.jsonl").exists()
+
+
+def test_an_address_that_others_can_open_is_printed(tmp_path: Path, monkeypatch: Any, capsys: Any):
+    monkeypatch.setattr("rationales.serve.server.serve", lambda app, listening: None)
+    given = write_passages(tmp_path / "p.jsonl", TEXTS)
+    start = ["annotate", str(given), "--out", str(tmp_path / "study"), "--port", "0"]
+    for host, printed in (("0.0.0.0", socket.gethostname()), ("127.0.0.1", "127.0.0.1")):
+        assert cli([*start, "--host", host]) == 0
+        said = capsys.readouterr()
+        assert said.out.startswith(f"http://{printed}:")
+        assert ("annotators can open too" in said.err) == (host == "0.0.0.0")
 
 
 # ---- a server that is killed
@@ -679,18 +792,15 @@ def test_no_acknowledged_event_is_lost_when_the_server_is_killed(kills: int, tmp
                     known, now = acknowledged[name][-1], seen["chosen"]
                     # One event may be there that was not acknowledged, or a new passage.
                     assert now[: len(known)] == known or len(now) <= 2
-        workers = [
-            threading.Thread(
-                target=_work_until_it_dies, args=(address, tokens[name], acknowledged[name])
-            )
-            for name in acknowledged
-        ]
+        with ThreadPoolExecutor() as pool:
+            workers = [
+                pool.submit(_work_until_it_dies, address, tokens[name], acknowledged[name])
+                for name in acknowledged
+            ]
+            time.sleep(dice.uniform(0.3, 1.2))
+            server.send_signal(signal.SIGKILL)
         for worker in workers:
-            worker.start()
-        time.sleep(dice.uniform(0.3, 1.2))
-        server.send_signal(signal.SIGKILL)
-        for worker in workers:
-            worker.join()
+            worker.result()  # an answer that is an error raises
         server.wait()
         server.stdout.close()
         study = read_study(tmp_path / "study")
@@ -721,7 +831,7 @@ def _work_until_it_dies(address: str, token: str, acknowledged: list[list[int]])
                     seen = client.send("words", task=seen["task"], words=words)
                     acknowledged.append(words)
                 client.send("finish", task=seen["task"])
-    except (httpx.TransportError, AssertionError):
+    except httpx.TransportError:
         return
 
 

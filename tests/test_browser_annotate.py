@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
+from rationales.annotation.assignment import give_work
 from rationales.annotation.export import export
 from rationales.annotation.study import Study
 from rationales.serve.annotate import create_app
@@ -210,6 +211,54 @@ def test_the_keyboard_is_sufficient_on_a_phone(browser: Browser, served: tuple[s
         expect(page.locator("#between-heading")).to_be_visible()
     [play] = predictor.plays
     assert [guess.guess for guess in play.guesses] == ["first"] * 4
+
+
+def test_requests_that_fail_and_actions_at_once(browser: Browser, served: tuple[str, Study]):
+    address, study = served
+    who = study.add(("selector",))
+    who.record("agreed", consent=study.consent_digest)
+    give_work(study, who)
+    [first] = who.selections[0].words
+    page = browser.new_page()  # errors of requests are messages in its console
+    fates = ["answer", "answer", "refuse", "answer", "lose"]
+
+    def answer(route: Route) -> None:
+        fate = fates.pop(0) if fates and route.request.method == "POST" else "answer"
+        if fate == "refuse":
+            route.fulfill(status=503, json={"error": "the disk is full"})
+        elif fate == "lose":
+            route.fetch()
+            route.abort()
+        else:
+            route.continue_()
+
+    def click(*what: str) -> None:
+        """Click these at once, before anything is answered."""
+        page.evaluate("all => all.forEach(s => document.querySelector(s).click())", [*what])
+
+    def word_at(place: int) -> str:
+        return f"#passage [data-place='{place}']"
+
+    page.route("**/work", answer)
+    page.goto(f"{address}/#{who.token}")
+    expect(page.locator("#passage mark")).to_be_visible()
+    click(word_at(0), word_at(1), word_at(2))
+    expect(page.locator("#error")).to_have_text("the disk is full")
+    expect(page.locator("#ranking bdi")).to_have_count(3)  # what was saved stays
+    assert who.selections[0].words == (first, 0, 1)
+    click("#undo", word_at(3))  # the words are not known until the answer is there
+    expect(page.locator("#ranking bdi")).to_have_count(2)
+    assert who.selections[0].words == (first, 0)
+    click("#undo")  # done, but the answer gets lost
+    expect(page.locator("#error")).to_contain_text("may not be saved")
+    click(word_at(3))
+    expect(page.locator("#error")).to_contain_text("out of date")
+    expect(page.locator("#ranking bdi")).to_have_count(1)
+    click(word_at(3))
+    expect(page.locator("#error")).to_be_hidden()
+    expect(page.locator("#ranking bdi")).to_have_count(2)
+    assert who.selections[0].words == (first, 3)
+    page.close()
 
 
 def test_a_page_without_a_link_says_so(browser: Browser, served: tuple[str, Study]):

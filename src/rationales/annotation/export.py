@@ -20,13 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from rationales.annotation.people import Annotator, normal
-from rationales.annotation.study import Study
-from rationales.errors import cannot
-from rationales.experiments.language.annotations import Row
+from rationales.annotation.study import ORGANISER, Study
+from rationales.errors import RationalesError, cannot
+from rationales.experiments.language.annotations import Row, split_words
+from rationales.runs.folder import RUN
 
 
 def export(study: Study, folder: Path) -> dict[str, int]:
     """How many lines each file has, which are now in the folder."""
+    if (folder / RUN).exists() or (folder / ORGANISER).exists():
+        raise RationalesError(f"{folder} is a study: give export another --out")
     files = {"annotations.jsonl": _lines(released_format(study))}
     for annotator in study.annotators.values():
         files[f"annotators/{annotator.name}.jsonl"] = _lines(_work_of(study, annotator))
@@ -56,7 +59,10 @@ def released_format(study: Study) -> Iterator[dict[str, Any]]:
             found.setdefault(passage, words[:count])
     for id, row in study.passages.items():
         if id in found:
-            yield _identified(row) | {"text": row.text, "rationale": _spans(row, found[id])}
+            spans = [row.words[place] for place in found[id]]
+            is_split = row.words == split_words(row.text, spans)
+            own = {} if is_split else {"words": row.words}
+            yield _identified(row) | {"text": row.text, "rationale": spans} | own
 
 
 def _work_of(study: Study, annotator: Annotator) -> Iterator[dict[str, Any]]:

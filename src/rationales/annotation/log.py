@@ -31,17 +31,7 @@ class Log:
 
     def read(self) -> Iterator[Event]:
         """All events, but for one that is being written."""
-        try:
-            data = self.path.read_bytes() if self.path.exists() else b""
-        except OSError as error:
-            raise cannot("read", self.path, error) from error
-        for number, line in enumerate(data.split(b"\n")[:-1], start=1):
-            try:
-                event = json.loads(line)
-                event["event"], event["time"]
-            except (ValueError, KeyError, TypeError) as error:
-                raise damaged(self.path, number) from error
-            yield event
+        return whole_lines(self.path, ("event", "time"))
 
     def append(self, name: str, /, **what: Any) -> Event:
         """The event of this name with the time, now on the disk; an error leaves no part of it."""
@@ -50,7 +40,7 @@ class Log:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             is_new = not self.path.exists()
-            with self.path.open("ab", buffering=0) as file:
+            with open(self.path, "ab", buffering=0, opener=_private) as file:
                 before = file.seek(0, os.SEEK_END)
                 try:
                     line = json.dumps(event, ensure_ascii=False).encode() + b"\n"
@@ -74,6 +64,26 @@ class Log:
             sync_folder(self.path.parent)
         except OSError as error:
             raise cannot("delete", self.path, error) from error
+
+
+def whole_lines(path: Path, fields: tuple[str, ...]) -> Iterator[Event]:
+    """The JSON lines of a file, which have these fields, but for one that is being written."""
+    try:
+        data = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise cannot("read", path, error) from error
+    for number, text in enumerate(data.split(b"\n")[:-1], start=1):
+        try:
+            line = json.loads(text)
+            [line[name] for name in fields]
+        except (ValueError, KeyError, TypeError) as error:
+            raise damaged(path, number) from error
+        yield line
+
+
+def _private(path: str, flags: int) -> int:
+    """A file that only its owner can read: it has tokens."""
+    return os.open(path, flags, 0o600)
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,16 +11,19 @@ target, so that a predictor cannot tell them apart by that:
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rationales.annotation.study import MADE_BY, makers
 from rationales.context import Context
+from rationales.errors import RationalesError
 from rationales.experiments.language.annotations import Row, Worded, in_words
 from rationales.options import Options
 from rationales.result import Rationale
-from rationales.runs import Lines, OnProgress, Pace
+from rationales.runs import Lines, OnProgress, Pace, RunFolder
 
 if TYPE_CHECKING:
     from rationales.explainer import Explainer
@@ -61,6 +64,28 @@ def make_lists(
             if (each.id, source) not in lines:
                 lines.add({"passage": each.id, "source": source, "places": places})
         pace.finish("")
+
+
+def check_makers(folder: RunFolder, explainer: Explainer, baseline: str, lines: Lines) -> None:
+    """Record which model and baseline make the lists; raise if others have made some of them."""
+    from rationales.runs.workers import identity
+
+    now = identity(explainer) | {"baseline": baseline}
+    if not len(lines):
+        folder.write(MADE_BY, json.dumps(now, indent=1) + "\n")
+    before = makers(folder.path)
+    for name, said in (
+        ("model_fingerprint", "model"),
+        ("adapter_fingerprint", "adapter"),
+        ("baseline", "baseline"),
+    ):
+        if before.get(name) != now[name]:
+            one, other = (each.get(said) or "none" for each in (before, now))
+            other = other if one != other else f"other weights of {other}"
+            raise RationalesError(
+                f"the lists in {folder.path} are those of the {said} {one}, not {other}: "
+                "give the same one, or another --out"
+            )
 
 
 def _found(

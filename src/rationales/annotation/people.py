@@ -15,6 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from rationales.annotation.log import Event, Log
+from rationales.experiments.language.annotations import after_marks
 
 SELECTOR, PREDICTOR = "selector", "predictor"
 ROLES = (SELECTOR, PREDICTOR)
@@ -142,4 +143,4 @@ def normal(word: str) -> str:
     """A guess as it is compared: no case, no punctuation or spaces around it."""
     folded = unicodedata.normalize("NFKC", word).casefold()
     kept = [place for place, letter in enumerate(folded) if letter.isalnum()]
-    return folded[kept[0] : kept[-1] + 1] if kept else ""
+    return folded[kept[0] : after_marks(folded, kept[-1] + 1)] if kept else ""

@@ -96,6 +96,8 @@ def game(study: Study) -> dict[str, Any]:
         values = {"found": float(count is not None), "at_least": at_least}
         measured[of.source].append(values if count is None else values | {"count": float(count)})
     played = {source: label for source, label in SOURCES.items() if measured[source]}
+    if study.baseline and "baseline" in played:
+        played["baseline"] += f" {study.baseline}"
     rows = {source: f"{label} ({len(measured[source])} lists)" for source, label in played.items()}
     return tables.table(
         "Guesses by people", GAME, measured, _rows(rows), {}, seed=study.settings.seed

@@ -3,6 +3,7 @@
 DIR/run.json               settings, and the digest of the passages
 DIR/parts/passages.jsonl   the passages
 DIR/parts/lists.jsonl      words in the orders of the model, if it takes part
+DIR/parts/lists.json       which model and baseline made them
 DIR/consent.txt            what annotators agree to
 DIR/organiser.jsonl        events of the organiser
 DIR/annotators/ID.jsonl    events of one annotator; deleted with the file
@@ -23,18 +24,20 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
-from rationales.annotation.log import Event, Log
+from rationales.annotation.log import Event, Log, whole_lines
 from rationales.annotation.people import PERSON, Annotator, ListId, Play, normal
 from rationales.checking import check_fields
 from rationales.errors import RationalesError, cannot
 from rationales.experiments.language.annotations import Row, read_rows
-from rationales.runs import Lines, RunFolder
+from rationales.runs import RunFolder
 from rationales.runs.folder import RUN
 from rationales.runs.lines import damaged
 
 COMMAND = "rationales annotate"
 KIND = "annotate"
 CONSENT = "consent.txt"
+ORGANISER = "organiser.jsonl"
+MADE_BY = "parts/lists.json"
 LIST_KEY = ("passage", "source")
 _NAMES = (
     "avocet bittern bunting chough coot curlew dipper dotterel dunlin dunnock eider egret fulmar "
@@ -72,12 +75,14 @@ class Study:
         self.passages = {str(row.id): row for row in rows}
         self.lists = {
             ListId(line["passage"], line["source"]): tuple(line["places"])
-            for line in Lines(folder / "parts/lists.jsonl", LIST_KEY)
+            for line in whole_lines(folder / "parts/lists.jsonl", (*LIST_KEY, "places"))
         }
+        self.baseline: str = makers(folder).get("baseline", "")
+        """The baseline of which lists were made."""
         self.consent = _read_text(folder / CONSENT) if (folder / CONSENT).exists() else ""
         self.synonyms: dict[str, set[str]] = {id: set() for id in self.passages}
         self.token = ""
-        self.log = Log(folder / "organiser.jsonl")
+        self.log = Log(folder / ORGANISER)
         self.annotators: dict[str, Annotator] = {}
         logs = [self.log, *map(Log, (folder / "annotators").glob("*.jsonl"))]
         people = [Annotator(log) for log in logs[1:]]
@@ -213,12 +218,24 @@ def check_passages(rows: list[Row], name: str) -> None:
     for row in rows:
         if len(row.words) < 2:
             raise RationalesError(f"passage {row.id} of {name} needs a last word and one before it")
+        if not normal(row.word(-1)):
+            raise RationalesError(
+                f"the target {row.word(-1)!r} of passage {row.id} of {name} has no letter or "
+                "digit, so nobody could guess it: leave the passage out"
+            )
 
 
 def read_study(folder: Path) -> Study:
     """The study in a folder, to be looked at; it may go on meanwhile."""
     RunFolder(folder, KIND).check(COMMAND)
     return Study(folder)
+
+
+def makers(folder: Path) -> dict[str, Any]:
+    """Which model and baseline made the lists of a study; nothing if there are none."""
+    path = folder / MADE_BY
+    found: dict[str, Any] = json.loads(_read_text(path)) if path.exists() else {}
+    return found
 
 
 def _stored(row: Row) -> dict[str, object]:

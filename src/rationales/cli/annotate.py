@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import socket
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rationales.annotation.model_lists import BASELINE
 from rationales.annotation.study import LIST_KEY, Settings, Study, read_study, set_up
 from rationales.cli.arguments import CausalModel
-from rationales.cli.command import command
+from rationales.cli.command import command, flag
 from rationales.cli.progress import Bar
 from rationales.errors import MissingExtraError, RationalesError
 
@@ -27,6 +28,7 @@ EXAMPLES = """
   rationales annotate agreement study                       κ, IOU and F1 of two selectors\n
   rationales annotate results study                         words until people guess, by source
 """
+ANY_ADDRESS = ("0.0.0.0", "::")
 SERVER, GAME = "Server", "Play against the model"
 OF_GAME = typer.Option(rich_help_panel=GAME)
 
@@ -78,8 +80,15 @@ def annotate(
                 f"give one file of passages, or {', '.join(_OUTCOMES)} and the folder of a study, "
                 f"not {studies.passages!r} and {studies.folder!r}"
             )
+        unread = _given(studies, settings, playing, model, serving) - {"passages", "folder"}
+        unread -= {"out"} if studies.passages == "export" else set()
+        _refuse(unread, f"is not for annotate {studies.passages}: leave it out")
         _OUTCOMES[studies.passages](Path(studies.folder).expanduser(), studies.out)
         return
+    if studies.passages in _OUTCOMES and not Path(studies.passages).exists():
+        raise RationalesError(f"give the folder too: rationales annotate {studies.passages} study")
+    if not playing.play:
+        _refuse(_given(playing, model), "is for --play: give --play too, or leave it out")
     if studies.out is None:
         raise RationalesError(
             "give --out a folder: rationales annotate passages.jsonl --out studies/first"
@@ -98,7 +107,8 @@ def annotate(
         study = Study(folder.path, repair=True)
         study.open()
         with listen(serving.host, serving.port) as listening:
-            host = f"[{serving.host}]" if ":" in serving.host else serving.host
+            name = socket.gethostname() if serving.host in ANY_ADDRESS else serving.host
+            host = f"[{name}]" if ":" in name else name
             address = f"http://{host}:{listening.getsockname()[1]}"
             typer.echo(
                 f"passages: {len(study.passages)} · annotators: {len(study.annotators)}", err=True
@@ -106,19 +116,42 @@ def annotate(
             typer.echo("the organiser's page, which makes links for annotators:", err=True)
             typer.echo(f"{address}/#{study.token}")
             is_open = serving.host not in LOOPBACK
+            if is_open:
+                typer.echo(
+                    "links begin with the address by which this page is opened: open it by a name "
+                    "or an address of this machine that annotators can open too",
+                    err=True,
+                )
             run(create_app(study, host=serving.host, is_open=is_open), listening)
+
+
+def _given(*groups: Any) -> set[str]:
+    """The options of these groups that were given: those that differ from their defaults."""
+    return {
+        each.name
+        for group in groups
+        for each in fields(group)
+        if getattr(group, each.name) != each.default
+    }
+
+
+def _refuse(options: Collection[str], why: str) -> None:
+    """Raise if there are options, which nothing would read."""
+    if options:
+        raise RationalesError(f"{flag(min(options))} {why}")
 
 
 def _make_lists(
     folder: RunFolder, settings: Settings, playing: Playing, model: CausalModel
 ) -> None:
     """List the model's words, as far as they are not listed yet."""
-    from rationales.annotation.model_lists import make_lists
+    from rationales.annotation.model_lists import check_makers, make_lists
 
     rows = [*Study(folder.path).passages.values()]
     lines = folder.lines(LIST_KEY, "lists")
     model.check()
     explainer = model.load("causal")
+    check_makers(folder, explainer, playing.baseline, lines)
     with Bar() as bar:
         make_lists(
             explainer, rows, lines, settings.words, playing.baseline, settings.seed, bar.update

@@ -5,8 +5,11 @@
 (() => {
   const at = (id) => document.getElementById(id);
   const token = location.hash.slice(1);
-  let seen = null; // what the server said last
+  let seen = null; // what is shown
+  let latest = null; // what the server said last
+  let isUnsure = false; // whether an answer got lost, so that more may be saved than was said
   let chosen = []; // the selector's words, also those on their way to the server
+  let isUndoing = false; // then these are not yet known
   let waiting = 0;
   let line = Promise.resolve();
 
@@ -19,31 +22,41 @@
 
   // --- The server -----------------------------------------------------------------------------
 
+  class Refused extends Error {} // by the server: nothing was saved
+
   async function ask(body) {
     const headers = { Authorization: `Bearer ${token}` };
     if (body) headers["Content-Type"] = "application/json";
     const answer = await fetch("work", { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
     const data = await answer.json();
-    if (!answer.ok) throw new Error(data.error);
+    if (!answer.ok) throw new Refused(data.error);
     return data;
   }
 
   function act(body) {
     waiting += 1;
     line = line.then(async () => {
+      let wrong = "";
       try {
-        const data = await ask(body);
-        say("");
-        waiting -= 1;
-        if (!waiting) show(data);
+        if (isUnsure && body) await lookAgain();
+        latest = await ask(body);
+        isUnsure = false;
       } catch (error) {
-        waiting -= 1;
-        const said = error instanceof TypeError ? "The server does not answer, and this was not saved. Try again in a moment." : error.message;
-        say(said);
-        if (!waiting && seen) show(seen, true);
+        if (!(error instanceof Refused)) isUnsure = true;
+        wrong = error instanceof Refused ? error.message : "The server does not answer: this may not be saved. Try again in a moment.";
       }
+      say(wrong);
+      waiting -= 1;
+      if (!waiting && latest) show(latest, wrong !== "");
     });
     return line;
+  }
+
+  async function lookAgain() { // an action is for what is shown, not for something else
+    const before = JSON.stringify(latest);
+    latest = await ask();
+    isUnsure = false;
+    if (before !== "null" && before !== JSON.stringify(latest)) throw new Refused("This page was out of date: look at what is saved, and go on from there.");
   }
 
   function say(text) {
@@ -91,6 +104,7 @@
 
   function showSelect(data, isNew) {
     chosen = [...data.chosen];
+    isUndoing = false;
     if (isNew) layOut(data);
     mark();
   }
@@ -152,6 +166,7 @@
   }
 
   function change(words) {
+    if (isUndoing) return;
     chosen = words;
     act({ do: "words", task: seen.task, words });
     mark();
@@ -208,7 +223,10 @@
     change(words);
   });
 
-  at("undo").addEventListener("click", () => act({ do: "undo", task: seen.task }));
+  at("undo").addEventListener("click", () => {
+    isUndoing = true;
+    act({ do: "undo", task: seen.task });
+  });
   at("finish").addEventListener("click", () => act({ do: "finish", task: seen.task }));
 
   // --- Predictor ------------------------------------------------------------------------------
@@ -286,7 +304,7 @@
   }
 
   function annotator(each) {
-    const link = made("input", undefined, { readonly: "", "aria-label": `link of ${each.name}`, value: `${location.origin}/#${each.token}` });
+    const link = made("input", undefined, { readonly: "", "aria-label": `link of ${each.name}`, value: `${location.origin}${location.pathname}#${each.token}` });
     link.addEventListener("focus", () => link.select());
     const release = made("button", "Release", { type: "button", "aria-label": `give the open passage of ${each.name} to others` });
     release.disabled = !each.open;

@@ -12,6 +12,7 @@ chose the words. Requests are answered one after the other, each after its event
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -30,6 +31,7 @@ from rationales.errors import RationalesError
 from rationales.serve.answers import asset, http_error, json_body
 from rationales.serve.organise import ACTIONS, overview
 from rationales.serve.safety import Safety
+from rationales.text import check_unicode
 
 MOST_BYTES = 2**16
 LONGEST_GUESS = 60
@@ -81,6 +83,10 @@ class _Pages:
     async def act(self, request: Request) -> Response:
         who = self._who(request)
         body = await json_body(request, _FIELDS, MOST_BYTES, PATIENCE)
+        try:
+            check_unicode(json.dumps(body, ensure_ascii=False))
+        except RationalesError as error:
+            raise HTTPException(422, str(error)) from error
         if who is not None and self.study.annotators.get(who.id) is not who:
             raise HTTPException(401, "this link is not valid any more")
         do, known = str(body.get("do")), ACTIONS if who is None else _ANNOTATOR

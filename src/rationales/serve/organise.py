@@ -60,7 +60,7 @@ def _about(study: Study, each: Annotator) -> dict[str, Any]:
         "token": each.token,
         "agreed": each.agreed == study.consent_digest,
         "ranked": sum(selection.finished is not None for selection in each.selections),
-        "played": sum(study.is_over(play) for play in each.plays),
+        "played": sum(who is each and study.is_over(play) for who, play in study.plays()),
         "open": "" if work is None else "ranking" if isinstance(work, Selection) else "guessing",
         "last": each.last,
     }
@@ -84,7 +84,9 @@ def _release(study: Study, body: dict[str, Any]) -> None:
 
 
 def _judge(study: Study, body: dict[str, Any]) -> None:
-    passage, guess = str(body.get("passage")), str(body.get("guess"))
+    passage, guess = body.get("passage"), body.get("guess")
+    if not isinstance(passage, str) or not isinstance(guess, str):
+        raise HTTPException(422, "passage and guess must be texts")
     if passage not in study.passages or not normal(guess):
         raise HTTPException(422, "give a passage of the study, and a guess")
     accepted = body.get("accepted") is True

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from rationales.data import data_file
 from rationales.errors import RationalesError, cannot
 from rationales.experiments.language.templates import Completed, encode
 from rationales.metrics import Span, tokens_in_span
-from rationales.text import Tokenizer
+from rationales.text import Tokenizer, check_unicode
 
 PASSAGES = "annotated_lambada.jsonl"
 
@@ -59,7 +61,7 @@ class Row:
 def read_rows(path: Path) -> Iterator[Row]:
     """The passages of a file of JSON lines, released or exported; blank lines are skipped."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise cannot("read", path, error) from error
     for number, line in enumerate(lines, start=1):
@@ -82,6 +84,8 @@ def _row(data: Mapping[str, Any], number: int) -> Row:
     id = data.get(key, number)
     if not isinstance(text, str) or not isinstance(id, str | int) or isinstance(id, bool):
         raise TypeError
+    check_unicode(text)
+    check_unicode(str(id))
     rationale, words = (
         tuple((int(start), int(end)) for start, end in data.get(name) or ())
         for name in ("rationale", "words")
@@ -89,7 +93,11 @@ def _row(data: Mapping[str, Any], number: int) -> Row:
     for start, end in (*rationale, *words):
         if not 0 <= start < end <= len(text):
             raise RationalesError(f"the span [{start}, {end}] is not within the text")
-    return Row(id, text, rationale, words or split_words(text, rationale), key)
+    words = words or split_words(text, rationale)
+    for one, other in pairwise(words):
+        if one[1] > other[0]:
+            raise RationalesError(f"the words {[*one]} and {[*other]} overlap, or are out of order")
+    return Row(id, text, rationale, words, key)
 
 
 def split_words(text: str, spans: Sequence[Span] = ()) -> tuple[Span, ...]:
@@ -97,7 +105,7 @@ def split_words(text: str, spans: Sequence[Span] = ()) -> tuple[Span, ...]:
 
     The ``spans`` of an annotation are words as they are: the released ones have some punctuation.
     """
-    found = [(m.start(1), m.end(1)) for m in _WORD.finditer(text)]
+    found = [(m.start(1), after_marks(text, m.end(1))) for m in _WORD.finditer(text)]
     others = (w for w in found if not any(s < w[1] and w[0] < e for s, e in spans))
     return tuple(sorted({*others, *spans}))
 
@@ -106,15 +114,30 @@ _WORD = re.compile(r"(?<![^\W_])([^\W_](?:(?:(?!--)[^\s—–…])*[^\W_])?)")
 """From a letter or digit to the last one before a space or a dash."""
 
 
+def after_marks(text: str, end: int) -> int:
+    """The end of a word that ends in a letter here, with its combining marks: no letters to re."""
+    while unicodedata.category(text[end : end + 1] or " ").startswith("M"):
+        end += 1
+    return end
+
+
 def passages(tokenizer: Tokenizer, path: Path | None = None) -> list[Annotated]:
     """All annotated passages, in the order of the file: the released one if none is named."""
     rows = read_rows(path or data_file(PASSAGES))
-    return [annotate(tokenizer, row.text, list(row.rationale), str(row.id)) for row in rows]
+    return [
+        annotate(tokenizer, row.text, list(row.rationale), str(row.id), row.words) for row in rows
+    ]
 
 
-def annotate(tokenizer: Tokenizer, text: str, spans: list[Span], id: str = "") -> Annotated:
-    """The passage with its annotation in tokens."""
-    words = [match.span() for match in re.finditer(r"\S+", text)]
+def annotate(
+    tokenizer: Tokenizer,
+    text: str,
+    spans: list[Span],
+    id: str = "",
+    words: tuple[Span, ...] | None = None,
+) -> Annotated:
+    """The passage with its annotation in tokens; the last of the words is the target."""
+    words = split_words(text) if words is None else words
     if len(words) < 2:
         raise RationalesError(f"a passage has a last word and others before it: {text!r}")
     encoded = encode(tokenizer, text)
@@ -167,6 +190,11 @@ def in_words(tokenizer: Tokenizer, row: Row) -> Worded:
         own = [i for i in tokens_in_span(row.text, encoded.offsets, span) if i not in taken]
         taken |= {*own}
         words.insert(0, tuple(i + shift for i in own))
+    if not words[-1]:
+        raise RationalesError(
+            f"passage {row.id}: {row.word(-2)!r} and the target {row.word(-1)!r} are one token of "
+            "this model: leave the passage out, or take another model"
+        )
     end = first + shift
     required = sorted({*words[-1], end - 1})
     rest = {*range(shift, end)} - {*required, *(i for own in words for i in own)}
