@@ -282,6 +282,10 @@ def test_explain_says_that_parts_are_deleted_and_what_it_took(llama: Server, run
     assert "fake at http://127.0.0.1" in said
     assert "What is not kept was deleted" in said
     assert "requests, 0 stored answers" in said
+    assert "The budget is spent" not in said
+    code, out, err = run("explain", f"Hello. {TEXT}", *flags, "--budget", "4", model=False)
+    assert code == 0, err
+    assert "The budget is spent: what is shown is the best found so far." in " ".join(out.split())
     code, _, err = run("explain", TEXT, "--endpoint", llama.url, "--model", "gpt2", model=False)
     assert (code, err.count("\n")) == (2, 1)
     assert "--endpoint has its model: leave out --model; --endpoint-model names one" in err

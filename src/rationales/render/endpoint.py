@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rationales.result import Cost, Endpoint
+from rationales.result import Endpoint, Explanation
 
 _WAYS = {
     "forced": "The target was forced, and its log-probability told by the endpoint.",
@@ -12,8 +12,9 @@ _WAYS = {
 }
 
 
-def endpoint_line(endpoint: Endpoint, cost: Cost | None) -> str:
+def endpoint_line(explanation: Explanation, endpoint: Endpoint) -> str:
     """The way of asking, how often it fell short, and what it took."""
+    cost = explanation.cost
     said = _WAYS.get(endpoint.way, "")
     if endpoint.way == "top-k":
         said = f"The endpoint tells {endpoint.alternatives} alternatives"
@@ -28,6 +29,8 @@ def endpoint_line(endpoint: Endpoint, cost: Cost | None) -> str:
     if cost is not None and cost.requests is not None:
         said += f" {_many(cost.requests, 'request')}, {_many(cost.cached or 0, 'stored answer')}"
         said += f", {_many(cost.prompt_tokens or 0, 'prompt token')}."
+    if any(rationale.stopped == "budget" for rationale in explanation):
+        said += " The budget is spent: what is shown is the best found so far."
     return said
 
 

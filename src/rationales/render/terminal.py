@@ -61,7 +61,7 @@ def show(explanation: Explanation, *, steps: bool = False, console: Console | No
         if explanation.evaluation == "deleted":
             put(Text(_DELETED, FAINT))
         if explanation.endpoint is not None:
-            put(Text(endpoint_line(explanation.endpoint, explanation.cost), FAINT))
+            put(Text(endpoint_line(explanation, explanation.endpoint), FAINT))
     for rationale in explanation:
         told = (source_line(explanation, rationale), proof_line(rationale, unit_of(explanation)))
         if lines := [line for line in told if line]:
