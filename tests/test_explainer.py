@@ -17,6 +17,7 @@ from rationales import (
     Request,
 )
 from rationales.scoring.causal import CausalScorer
+from rationales.units import LEVELS
 
 TEXT = "The Supreme Court on"
 CHAT = (
@@ -149,12 +150,15 @@ def test_evaluation_is_named(tiny_explainer, tiny_model, tiny_tokenizer):
 
 
 def test_progress_says_the_level(tiny_explainer):
-    text = "The law. The land is.\n\nThe fox sleeps. The dog"
+    text = "The law. The land is.\n\nThe court. On Tuesday.\n\nThe fox sleeps. The dog"
     told = []
     asked = Request(text, rationales.Options(generate=1, coarse_to_fine=True))
     [*_] = tiny_explainer.explain_all([asked], on_progress=told.append)
     levels = [*dict.fromkeys(each.level for each in told)]
-    assert levels == [None, "paragraph", "sentence", "word", "token"]
+    # A level that asks nothing new is not told.
+    assert levels[:2] == [None, "paragraph"]
+    assert "word" in levels
+    assert levels == [each for each in (None, *LEVELS) if each in levels]
     grown = []
     [*_] = tiny_explainer.grow(asked, on_progress=grown.append)
     assert {each.level for each in grown} == {*levels}
