@@ -506,10 +506,10 @@ def test_a_prompt_is_laid_out_in_its_parts(opened: Opens):
 def test_the_proof_is_told_and_what_was_not_checked_is_absent(opened: Opens):
     shown = documents()
     with opened(shown) as page:
-        [facts] = viewer.proofs(shown[0])
+        [facts] = viewer.proofs(shown[0], "token")
         said = page.locator(".proof li").all_inner_texts()
         assert said == facts
-        assert len(facts) == 4  # of eight or more
+        assert len(facts) == 5  # of nine or more
         assert indices(page, ".critical") == {*shown[0].proof.critical_units[0]}
         token(page, shown[1].target).click()
         assert page.locator(".proof").count() == 0

@@ -207,7 +207,7 @@ def test_the_command_says_that_the_rest_was_deleted(run: Any) -> None:
     code, out, _ = run(*asked, "--format", "table")
     assert code == 0
     assert "What is not kept was deleted" in " ".join(out.split())
-    assert out.count("deleted evaluation") == 1
+    assert " ".join(out.split()).count("deleted evaluation") == 1
     code, _, err = run("explain", TEXT, "--evaluation", "sparse")
     assert code == 2
     assert "--evaluation must be" in err

@@ -493,7 +493,7 @@ def test_a_black_box_cannot_be_looked_into(name: str) -> None:
         attribute([CONTEXT], name)
     assert str(error.value) == (
         f"{name} looks inside the model; "
-        "a black box has greedy, exhaustive, beam, soft, random, nearest-first"
+        "a black box has greedy, exhaustive, beam, deletion, soft, random, nearest-first"
     )
 
 

@@ -178,7 +178,7 @@ def test_a_certified_rationale_comes_with_its_proof_in_words(client):
     told = events(client, {**ABOUT, "options": {"generate": 2, "certify": True}})
     item = told[-1][1]
     explanation = Explanation.from_dict(item["explanation"])
-    proven = {str(r.target): viewer.proofs(r) for r in explanation if r.proof}
+    proven = {str(r.target): viewer.proofs(r, "token") for r in explanation if r.proof}
     assert proven
     assert item["proofs"] == proven
     names = [name for name, _ in told if name in ("proof", "rationale")]
@@ -261,7 +261,7 @@ def test_a_page_to_download(client, tiny_explainer):
         ({"documents": ["a", " "]}, 422, "document 2 is empty"),
         ({"documents": [{"title": "a"}]}, 422, "document 1 must be a text"),
         ({**ABOUT, "question": 3}, 422, "question must be a text"),
-        ({**ABOUT, "template": "{documents}"}, 422, "{question} in one place"),
+        ({**ABOUT, "template": "{documents}"}, 422, "{question} in no place"),
         ({**ABOUT, "search_question": "no"}, 422, "true or false"),
         ({**ABOUT, "target": 3}, 422, "go with tokens"),
         ({"documents": ["a" * 1000, "b" * 1000]}, 413, "2,002 characters"),
