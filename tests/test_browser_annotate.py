@@ -81,6 +81,8 @@ def test_two_selectors_at_once_a_predictor_and_the_export(
         links = [add(organiser, role) for role in ("selector", "selector", "predictor")]
         begin(one, links[0])
         begin(two, links[1])
+        for page in (one, two):
+            expect(page.locator("#passage mark")).to_be_visible()
         pages = {page.locator("#passage").inner_text()[:3]: page for page in (one, two)}
         assert pages.keys() == {"The", "Rai"}  # not the same passage
         kettle, rain = pages["The"], pages["Rai"]
@@ -96,10 +98,11 @@ def test_two_selectors_at_once_a_predictor_and_the_export(
         expect(kettle.locator("#finish")).to_be_disabled()
         kettle.get_by_role("button", name="Undo").click()
         expect(kettle.locator("#finish")).to_be_enabled()
-        assert ranking(kettle) == ["some", "kettle", "whistle", "Maria"]
+        ranked = ["some", "kettle", "whistle", "Maria"]
+        expect(kettle.locator("#ranking bdi")).to_have_text(ranked)
         kettle.reload()  # nothing is lost, not even what can be undone
+        expect(kettle.locator("#ranking bdi")).to_have_text(ranked)
         expect(kettle.locator("#finish")).to_be_enabled()
-        assert ranking(kettle) == ["some", "kettle", "whistle", "Maria"]
         kettle.get_by_role("button", name="Undo").click()
         expect(kettle.locator("#ranking bdi").nth(2)).to_have_text("Maria")
         assert serious(kettle) == []
@@ -110,6 +113,7 @@ def test_two_selectors_at_once_a_predictor_and_the_export(
 
         with watched(browser, own=address) as guesser:
             begin(guesser, links[2])
+            expect(guesser.locator("#newest")).to_contain_text("Word 1")
             for guess in ("more", "tea", None, "TEA"):
                 number = guesser.locator("#newest").inner_text()
                 if number.startswith("Word 2"):

@@ -168,6 +168,7 @@ def test_downloads(browser: Browser, server: str, tmp_path: Path):
 def test_keyboard_only(browser: Browser, server: str):
     with watched(browser, own=server) as page:
         page.goto(server)
+        expect(page.locator("#explain")).to_be_enabled()
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.id") == "text"
         page.keyboard.type(TEXT)
@@ -181,6 +182,16 @@ def test_keyboard_only(browser: Browser, server: str):
         page.keyboard.press("ArrowRight")
         page.keyboard.press("Enter")
         assert marked(page, ".target") != before
+
+
+def test_nothing_is_sent_before_the_page_is_ready(browser: Browser, server: str):
+    with watched(browser, own=server) as page:
+        page.route("**/models", lambda route: None)  # never answered
+        page.goto(server)
+        page.locator("#text").fill(TEXT)
+        expect(page.locator("#explain")).to_be_disabled()
+        page.keyboard.press("Control+Enter")
+        assert page.url.rstrip("/") == server
 
 
 def test_errors_are_one_sentence_on_the_page(browser: Browser, server: str):

@@ -511,7 +511,10 @@ def test_the_proof_is_told_and_what_was_not_checked_is_absent(opened: Opens):
         assert said == facts
         assert len(facts) == 5  # of nine or more
         assert indices(page, ".critical") == {*shown[0].proof.critical_units[0]}
+        words = page.locator(".words").first
+        assert "was not checked" not in words.inner_text()
         token(page, shown[1].target).click()
+        assert "Whether something can be dropped from it was not checked" in words.inner_text()
         assert page.locator(".proof").count() == 0
         assert indices(page, ".critical") == set()
 

@@ -698,8 +698,8 @@ function trialPane(host, changed, searched) {
 
   function toggle(span) {
     const group = span && groups.find((each) => each.includes(Number(span.dataset.i)));
-    if (!group) return;
     const fixed = required();
+    if (!group || group.every((i) => fixed.includes(i))) return; // nothing changes
     const on = group.some((i) => keep.has(i) && !fixed.includes(i));
     set(kept().filter((i) => !group.includes(i)).concat(on ? [] : group));
   }

@@ -339,5 +339,6 @@
   at("model").addEventListener("change", fit);
   at("modes").addEventListener("change", fit);
   fit();
+  at("explain").disabled = false; // before this, the browser would send the form itself
   if (recall()) explain(asked());
 })();
