@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rationales import Context, RationalesError, Score, TableScorer, rationalize
 from rationales.ranking import order
+from rationales.search.base import Units
 from rationales.search.beam import beam
 from rationales.search.combined import coarse_to_fine
 from rationales.search.criterion import parse
@@ -153,8 +154,13 @@ def test_proposals_change_what_is_tried_and_never_what_is_true(
     proposed = list(problem.context.choices)
     rng.shuffle(proposed)
     shortlist = Shortlist(alone=alone, long=0)
-    search = fast(problem.context, shortlist=shortlist, proposed=tuple(proposed))
+    search = fast(problem.context, shortlist=shortlist, proposed=tuple(proposed), keep_candidates=3)
     rationale, asked = find(problem, search)
+    kept = problem.context.required
+    for step in rationale.steps:  # a candidate is what it would have led to
+        for each in step.candidates:
+            assert each.target_logprob == problem.score((*kept, each.index)).target_logprob
+        kept += () if step.index is None or step.index in kept else (step.index,)
     assert frozenset(rationale.indices) | frozenset(problem.context.pinned) in asked
     assert rationale.sufficient == problem.yields_target(rationale.indices)
     plain, _ = find(problem, fast(problem.context))
@@ -166,21 +172,32 @@ def test_proposals_change_what_is_tried_and_never_what_is_true(
         assert len(rationale) == len(problem.context.everything)
 
 
-@pytest.mark.parametrize("needed", [{7}, {7, 31}])
-def test_good_proposals_save_the_first_step(needed: set[int]) -> None:
-    def look_up(kept: frozenset[int]) -> Score:
-        return Score(-5.0 + len(kept & needed), TARGET if kept >= needed else OTHER)
-
+def pairs_with_attention(table: Callable[[frozenset[int]], Score]) -> tuple[Problem, Units]:
+    """A problem of thirty pairs of tokens, and its units by attention: 7 first, then 20."""
     size = 60
     context = Context(tuple(range(size)), TARGET, required=(size - 1,))
     context = context.grouped([(n, n + 1) for n in range(0, size, 2)])
-    attention = [float(index in {0, *needed}) for index in range(size)]
-    problem = Problem(context, look_up)
-    units = order(context, attention)
-    rationale, asked = find(problem, fast(context, shortlist=Shortlist(long=50), proposed=units))
-    assert {*needed} <= {*rationale.indices}
-    assert len(rationale.units or ()) == 1 + len(needed)
-    assert len(asked) <= 12 < len(context.choices)
+    attention = [{7: 2.0, 20: 1.0}.get(index, 0.0) for index in range(size)]
+    return Problem(context, table), order(context, attention)
+
+
+def test_a_good_proposal_saves_the_first_step() -> None:
+    problem, units = pairs_with_attention(lambda kept: Score(-1.0, TARGET if 7 in kept else OTHER))
+    search = fast(problem.context, shortlist=Shortlist(long=50), proposed=units)
+    rationale, asked = find(problem, search)
+    assert rationale.units == ((58, 59), (6, 7))
+    assert len(asked) <= 4
+
+
+def test_proposals_that_are_sufficient_together_by_chance_are_not_taken() -> None:
+    def look_up(kept: frozenset[int]) -> Score:
+        value = sum({7: 2.0, 31: 2.0, 20: 0.5}.get(index, 0.0) for index in kept)
+        return Score(value - 5, TARGET if 7 in kept and kept & {20, 31} else OTHER)
+
+    problem, units = pairs_with_attention(look_up)
+    search = fast(problem.context, shortlist=Shortlist(long=50), proposed=units)
+    rationale, _ = find(problem, search)
+    assert rationale.units == ((58, 59), (6, 7), (30, 31))
 
 
 @given(problems())

@@ -10,7 +10,7 @@ The first step scores S ∪ k for all k. Later steps score S ∪ k for
 
 Where units are long (sentences among thousands of tokens), the first step costs more than all the
 others. There the model's own attention proposes what is tried before it: the units it attends to
-most, alone and together. If one of these is sufficient, nothing else is tried.
+most, each alone. If one of these is sufficient, nothing else is tried.
 
 The more units S has, the harder the target is, and the longer the shortlist. The second step also
 leaps: it tries several of the best units at once. In the end, all that is not needed is dropped.
@@ -49,12 +49,12 @@ class Shortlist:
     growth: float = 0.5
     """How many more ``by_gain`` for each unit that was added; of the ``oldest`` half as many."""
     leaps: tuple[int, ...] = (2, 3, 4, 6)
-    """How many of the best units are tried at once: in the second step of the first step's, besides
-    the very best; of those proposed."""
+    """How many of the first step's best units the second step tries at once, besides the best."""
     patience: int = 24
     """A subset of this many units grows no further: the search starts from everything."""
     alone: int = 2
-    """How many of the proposed units are tried alone; then together, as many as ``leaps`` says."""
+    """How many of the proposed units are tried. Several at once are not: a pair of them may be
+    sufficient by chance, where a step that tries all units finds the one that belongs there."""
     long: int = 256
     """Units are proposed where trying each alone would take more tokens than this."""
 
@@ -79,14 +79,10 @@ def fast(
     trail = Trail(context, criterion, max_size)
     met, value = trail.criterion.met, trail.criterion.value
     known = _Known(context, shortlist)
-    alone, together = _proposals(trail, shortlist, proposed)
+    alone = _proposals(trail, shortlist, proposed)
     tried: list[Units] = [(), *alone]
     scores = yield from trail.ask(tried, [] if alone else [trail.larger(())])
     first = _smallest_sufficient(trail, tried, scores)
-    if first is None and together:
-        tried += together
-        scores += yield from trail.ask(together)
-        first = _smallest_sufficient(trail, tried, scores)
     trail.add((), scores[0])
     added, score = tried[first or 0], scores[first or 0]
     if added:
@@ -119,17 +115,13 @@ def fast(
     return minimal(found, added) if found.sufficient else found
 
 
-def _proposals(
-    trail: Trail, shortlist: Shortlist, proposed: Units
-) -> tuple[list[Units], list[Units]]:
-    """What is tried before each unit is: the first of those proposed, alone and together."""
+def _proposals(trail: Trail, shortlist: Shortlist, proposed: Units) -> list[Units]:
+    """What is tried before each unit is: the first of those proposed."""
     context = trail.context
     always = len(context.required) + len(context.pinned)
     if sum(len(unit) + always for unit in context.choices) <= shortlist.long:
-        return [], []
-    most = min(trail.limit, len(proposed))
-    alone: list[Units] = [(unit,) for unit in proposed[: min(most, shortlist.alone)]]
-    return alone, [proposed[:size] for size in shortlist.leaps if size <= most]
+        return []
+    return [(unit,) for unit in proposed[: min(trail.limit, shortlist.alone)]]
 
 
 def _smallest_sufficient(
