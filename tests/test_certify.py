@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rationales import Options, Score, rationalize
 from rationales.context import Context, Token
-from rationales.errors import RationalesError
+from rationales.errors import BudgetError, RationalesError
 from rationales.render.proof import proof_line
 from rationales.result import Explanation, Proof, Rationale, Step
 from rationales.scoring.table import TableScorer
@@ -304,6 +304,8 @@ WITHOUT = Step(index=None, target_logprob=-2.0, prediction_id=9, prediction_text
     [
         ({}, "proof: 7 subsets scored"),
         ({"margin": 1.25}, "1.25 nats ahead of the runner-up"),
+        ({"margin": -1e-7}, "0.00 nats ahead of the runner-up"),
+        ({"margin": -2.0}, "2.00 nats behind the most likely token"),
         ({"minimal": True}, "minimal: no single word can be left out"),
         ({"minimal": False}, "not minimal: a single word can be left out"),
         ({"optimal": True, "minimal": True}, "smallest: no set of fewer words is sufficient"),
@@ -356,6 +358,92 @@ def test_what_is_excluded_is_part_of_everything_else() -> None:
     assert {*found.indices} == {1, 3}
     assert found.proof.without_sufficient  # token 0 is left
     assert found.proof.critical_units == ()
+    # With token 0, fewer may be sufficient, and what is most recent is not known.
+    assert (found.proof.lower_bound, found.proof.suffix, found.optimal) == (None, None, None)
+
+
+def test_units_that_are_kept_in_part_are_not_certified() -> None:
+    def look_up(kept: frozenset[int]) -> Score:
+        return Score(-0.1, TARGET) if 1 in kept else Score(-3.0, OTHER)
+
+    levels = (((0, 1), (2, 3)), ((0,), (1, 2), (3,)))  # the second has a unit over the border
+    context = Context((1, 2, 3, 4, 5), TARGET, required=(4,), levels=levels)
+    found = rationalize(context, TableScorer(look_up), coarse_to_fine=True, certify=True)
+    assert ({*found.indices}, found.sufficient, found.proof) == ({1, 4}, True, None)
+
+
+def needs_five(kept: frozenset[int]) -> Score:
+    return Score(len(kept & {3, 9, 15, 21, 33}) - 6.0, TARGET if kept >= {3, 9, 15, 21, 33} else 9)
+
+
+def test_a_search_that_ended_is_complete_whatever_the_budget_leaves_for_its_proof() -> None:
+    context = Context(tuple(range(40)), TARGET, required=(39,))
+    alone = rationalize(context, TableScorer(needs_five), method="deletion")
+    both = rationalize(
+        context, TableScorer(needs_five), method="deletion", certify=True, max_evaluations=100
+    )
+    assert (both.indices, both.stopped, both.minimal) == (alone.indices, None, True)
+    assert both.proof is not None
+    assert both.proof.without_sufficient is False
+
+
+class Limited:
+    """A scorer that may be asked this many times, as an endpoint with a budget may."""
+
+    def __init__(self, budget: int, needed: set[int]) -> None:
+        self.left, self.needed = budget, needed
+
+    def score(self, queries: Any) -> list[Score]:
+        affordable = queries[: self.left]
+        self.left -= len(affordable)
+        scores = [
+            Score(
+                -1.0 - len(self.needed - {*kept}),
+                context.target_id if self.needed <= {*kept} else OTHER,
+            )
+            for context, kept in affordable
+        ]
+        if len(scores) < len(queries):
+            missing = [None] * (len(queries) - len(scores))
+            raise BudgetError("the budget is spent", [*scores, *missing])
+        return scores
+
+
+@pytest.mark.parametrize("span", [(), (7,)])
+@pytest.mark.parametrize("method", ["greedy", "deletion"])
+@pytest.mark.parametrize("certify", [False, True])
+def test_whatever_is_left_of_a_budget_what_is_said_is_true(
+    span: tuple[int, ...], method: str, certify: bool
+) -> None:
+    context = Context((1, 2, 3, 4, 5), TARGET, required=(4,), span_ids=span)
+    ends = set()
+    for budget in range(60):
+        scorer = Limited(budget, {0, 1})
+        found = rationalize(context, scorer, method=method, certify=certify)
+        assert found.sufficient == ({0, 1} <= {*found.indices})
+        assert found.minimal in (None, True) or not found.sufficient
+        asked = None if found.proof is None else found.proof.without is not None
+        ends.add((found.stopped, found.sufficient, asked))
+    assert {("budget", False, None), (None, True, True if certify else None)} <= ends
+    if certify:
+        assert (None, True, False) in ends  # the budget was spent by the proof
+
+
+def test_what_may_not_be_added_is_not_kept_when_the_budget_is_spent() -> None:
+    context = Context(tuple(range(10)), TARGET, required=(9,), excluded=(0, 1, 2))
+    for budget in range(20):
+        found = rationalize(context, Limited(budget, set()), certify=True)
+        assert {*found.indices}.isdisjoint(context.excluded)
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_a_budget_that_ends_in_a_second_search_leaves_the_first(left: int) -> None:
+    context = Context((1, 2, 3, 4, 5), TARGET, required=(4,))
+    first = 2 + len(context.choices)  # the full context, nothing, and each token
+    scorer = Limited(first + left, {1})
+    found = rationalize(context, scorer, disjoint=3)
+    assert ({*found.indices}, found.sufficient, found.stopped) == ({1, 4}, True, None)
+    assert scorer.left == 0
 
 
 def test_an_exhausted_budget_does_not_deny_another_rationale() -> None:

@@ -153,7 +153,8 @@ def test_what_is_certified_as_deleted_is_what_the_evaluation_says(tiny_explainer
     deleted = tiny_explainer.explain(TEXT, generate=4, certify=True, evaluation="deleted")
     for rationale in deleted:
         if rationale.proof is not None:
-            assert rationale.proof.deleted_sufficient is True
+            assert rationale.proof.deleted_sufficient is None  # that was the search's question
+            assert rationale.proof.stable is None
 
 
 def test_requests_of_both_kinds_run_side_by_side(tiny_explainer: Explainer) -> None:

@@ -26,7 +26,6 @@ from rationales.result import Cost, Endpoint, Explanation, Prediction, Rationale
 from rationales.scoring.protocol import SubsetScorer, fresh
 from rationales.scoring.span import merged, single_tokens
 from rationales.search.base import Asking, Search
-from rationales.search.budget import within_budget
 from rationales.search.choose import make_searches
 from rationales.search.criterion import make_criterion
 from rationales.search.driver import run
@@ -162,11 +161,6 @@ class Explainer(Reader):
         scorer = fresh(self.scorer)
         attention = getattr(scorer, "attention", None)
         searches = make_searches(contexts, options, importances, start, attention)
-        if getattr(scorer, "has_budget", False):
-            searches = (
-                (key, context, within_budget(context, own(key).criterion, search))
-                for key, context, search in searches
-            )
         guarded = ((key, context, _guarded(search)) for key, context, search in searches)
         yield from run(guarded, scorer, on_evaluations=on_scored, first_soon=first_soon)
 

@@ -126,7 +126,7 @@ class Proof:
     critical_tried: Literal["all", "rationale"] | None = None
     """Which units were tried as critical ones: all, or in long contexts those of the rationale."""
     suffix: Index | None = None
-    """So many of the most recent units are sufficient by themselves, and fewer are not."""
+    """How many of the most recent units are sufficient by themselves: the fewest that are."""
     more: bool | None = None
     """Whether a search finds one more rationale that is disjoint from all that are listed."""
     stable: bool | None = None
@@ -136,7 +136,8 @@ class Proof:
     without_adapter_sufficient: bool | None = None
     """Whether it is sufficient too for the model without its adapter."""
     evaluations: Index = 0
-    """How many subsets were scored for the proof, beside those of the search."""
+    """How many subsets were asked for by the proof; those that the search had asked for are counted
+    again."""
     __pydantic_config__: ClassVar[dict[str, Any]] = DESCRIBED
 
 

@@ -79,7 +79,7 @@ def read_tokens(data: Any) -> tuple[Token, ...]:
 
 
 def read_parts(data: Any, count: int) -> tuple[Part, ...]:
-    """The messages and documents of so many tokens, in a list of plain dictionaries."""
+    """The messages and documents of a text, in a list of plain dictionaries."""
     try:
         parts: tuple[Part, ...] = _adapter(tuple[Part, ...]).validate_json(json.dumps(data))
     except ValidationError as error:

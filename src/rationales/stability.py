@@ -32,7 +32,7 @@ def with_stability(
 
     whole = found.full_context
     deleted = without_adapter = None
-    if can_delete(scorer) and proof.evaluations < budget:
+    if can_delete(scorer) and not context.deletes and proof.evaluations < budget:
         deleted = is_sufficient(scorer, (replace(context, deletes=True), kept))
     if base is not scorer and proof.evaluations + 1 < budget:
         without_adapter = is_sufficient(base, (context, kept))

@@ -41,6 +41,7 @@ def _proven(explanation: Explanation) -> dict[str, list[Any]]:
             None if p.critical_units is None else [list(unit) for unit in p.critical_units]
             for p in proofs
         ],
+        "critical_tried": [p.critical_tried for p in proofs],
         "suffix": [p.suffix for p in proofs],
         "alternatives": [[each.text for each in r.alternatives] for r in explanation],
         "more": [p.more for p in proofs],

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from rationales.render.marks import visible
 from rationales.result import Explanation, Rationale
+from rationales.ties import TIE
 
 _MOST_NAMED = 4
 """Critical units that are named at most; more are counted."""
@@ -45,7 +46,9 @@ def facts(rationale: Rationale, unit: str = "unit") -> Iterator[str]:
     # What is required is counted with the rest here: a reader sees one rationale.
     required = int(bool(rationale.steps) and rationale.steps[0].index is not None)
     if proof.margin is not None:
-        yield f"{proof.margin:.2f} nats ahead of the runner-up"
+        ahead = proof.margin > -TIE
+        where = "ahead of the runner-up" if ahead else "behind the most likely token"
+        yield f"{abs(proof.margin):.2f} nats {where}"
     if rationale.optimal:
         yield f"smallest: no set of fewer {unit}s is sufficient"
     elif rationale.minimal is not None:

@@ -59,10 +59,6 @@ class EndpointScorer:
     def usage(self) -> Usage:
         return self.client.usage
 
-    @property
-    def has_budget(self) -> bool:
-        return self.client.budget is not None
-
     def evaluation(self, context: Context) -> str:
         return "deleted"
 

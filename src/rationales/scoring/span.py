@@ -41,6 +41,17 @@ def merged(queries: Sequence[Query], scores: Sequence[Score]) -> list[Score]:
     return [_merge(context, left) for context, _ in queries]
 
 
+def merged_known(queries: Sequence[Query], scores: Sequence[Score | None]) -> list[Score | None]:
+    """As ``merged``, where some scores are missing; None for a query that misses one."""
+    left = iter(scores)
+    found: list[Score | None] = []
+    for query in queries:
+        own = [next(left, None) for _ in range(1 + len(query[0].span_ids))]
+        known = [score for score in own if score is not None]
+        found += merged([query], known) if len(known) == len(own) else [None]
+    return found
+
+
 def _prefixed(context: Context) -> list[Context]:
     """The contexts of the answer's tokens: each holds what was said before, as pinned tokens."""
     if not context.span_ids:

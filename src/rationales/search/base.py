@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TypeVar, cast
 
 from rationales.context import Context, Subset
+from rationales.errors import BudgetError
 from rationales.result import Candidate, Rationale, Step, Stopped
 from rationales.scoring.protocol import Score
 from rationales.search.criterion import Criterion, argmax
@@ -56,7 +57,15 @@ def remembering(search: Asking[Found]) -> Asking[Found]:
             if new := unknown(wanted):
                 asked = Asked(new, map(unknown, getattr(wanted, "ahead", ())))
                 asked.level = getattr(wanted, "level", None)
-                scores = yield asked
+                try:
+                    scores = yield asked
+                except BudgetError as error:
+                    for subset, score in zip(asked, error.scores, strict=False):
+                        if score is not None:
+                            known[frozenset(subset)] = score
+                    told = [known.get(frozenset(s)) for s in wanted]
+                    wanted = search.throw(BudgetError(str(error), told))
+                    continue
                 found = {frozenset(s): score for s, score in zip(asked, scores, strict=True)}
                 wanted += asked[len(new) :]
             keys = [*map(frozenset, wanted)]

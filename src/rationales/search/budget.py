@@ -7,7 +7,7 @@ A budget is a number of subsets, or one of requests to an endpoint, whose scorer
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from rationales.context import Context, Subset
@@ -15,55 +15,64 @@ from rationales.errors import BudgetError
 from rationales.result import Rationale
 from rationales.scoring.protocol import Score
 from rationales.search.base import Search, make_step
-from rationales.search.criterion import Criterion, is_first_choice, make_criterion
+from rationales.search.criterion import Criterion
 
 
 def within_budget(
-    context: Context, criterion: str, search: Search, most: int | None = None
+    context: Context,
+    criterion: Criterion,
+    full: Score | None,
+    search: Search,
+    most: int | None = None,
 ) -> Search:
     """The search; its best so far, if the budget of its scorer is spent, or after ``most`` subsets.
 
-    The full context, with which every search begins, is not counted. If not even that is known,
-    nothing is: only what is required is kept.
+    ``full`` is the score of the full context; None if the search may not keep all of it.
     """
-    best: _Best | None = None
-    count = -1
+    best = _Best(context, criterion)
+    if full is not None:
+        best.look([context.everything], [full])
+    seen = set() if full is None else {frozenset(context.everything)}
+    count = 0
     try:
         wanted = next(search)
         while True:
-            room = None if most is None else most - count
-            if room is not None and len(wanted) > room:
-                if best is not None and room > 0:
-                    best.look(wanted[:room], (yield wanted[:room]))
-                    count += room
-                raise BudgetError("no subset may be asked about")
+            new: list[Subset] = wanted
+            if most is not None:  # what was asked before costs nothing
+                new = [*{key: s for s in wanted if (key := frozenset(s)) not in seen}.values()]
+                seen |= {*map(frozenset, new)}
+                if len(new) > (room := most - count):
+                    if room > 0:
+                        best.look(new[:room], (yield new[:room]))
+                        count += room
+                    raise BudgetError("no subset may be asked about")
             try:
                 scores = yield wanted
             except BudgetError as error:
-                if best is not None:
-                    best.look(wanted, error.scores)
+                best.look(wanted, error.scores)
                 raise
-            if best is None:
-                best = _Best(context, make_criterion(criterion, context, scores[0]), scores[0])
             best.look(wanted, scores)
-            count += len(wanted)
+            count += len(new)
             wanted = search.send(scores)
     except StopIteration as end:
         return cast(Rationale, end.value)
     except BudgetError:
-        if best is None:
-            return Rationale(
-                target=len(context.ids),
-                target_id=context.target_id,
-                indices=context.required,
-                sufficient=False,
-                evaluations=0,
-                stopped="budget",
-                target_length=len(context.span_ids) + 1,
-            )
-        return best.rationale(max(0, count))
+        return best.rationale(count)
     finally:
         search.close()
+
+
+def nothing_known(context: Context) -> Rationale:
+    """What is reported if nothing could be scored: what is required is kept."""
+    return Rationale(
+        target=len(context.ids),
+        target_id=context.target_id,
+        indices=context.required,
+        sufficient=False,
+        evaluations=0,
+        stopped="budget",
+        target_length=len(context.span_ids) + 1,
+    )
 
 
 @dataclass
@@ -72,7 +81,6 @@ class _Best:
 
     context: Context
     criterion: Criterion
-    full: Score
     subset: Subset | None = None
     score: Score | None = None
 
@@ -95,21 +103,18 @@ class _Best:
 
     def rationale(self, evaluations: int) -> Rationale:
         """The rationale of the best subset."""
-        context, kept, score = self.context, self.subset or (), self.score or self.full
+        if self.subset is None or self.score is None:
+            return nothing_known(self.context)
+        context, kept, score = self.context, self.subset, self.score
         order = {index: place for place, index in enumerate(kept)}
         units = [unit for unit in context.units or () if {*unit} <= {*kept}]
         units.sort(key=lambda unit: order[unit[0]])
         required = (context.required,) if context.required else ()
-        return Rationale(
-            target=len(context.ids),
-            target_id=context.target_id,
+        return replace(
+            nothing_known(context),
             indices=kept,
             sufficient=self.criterion.met(score),
             evaluations=evaluations,
             steps=(make_step(score, kept),) if score.known else (),
-            predicted=is_first_choice(self.full, context),
-            stopped="budget",
             units=(*required, *units) if context.units is not None else None,
-            target_length=len(context.span_ids) + 1,
-            full_context=make_step(self.full) if self.full.known else None,
         )

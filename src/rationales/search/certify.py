@@ -19,6 +19,7 @@ from itertools import combinations, islice
 from typing import TYPE_CHECKING
 
 from rationales.context import Context
+from rationales.errors import BudgetError
 from rationales.result import Proof, Rationale, Unit
 from rationales.scoring.protocol import Score
 from rationales.search.base import Asking, Search, Trail, Units, make_step
@@ -32,7 +33,7 @@ _BUDGET = 1000
 """Subsets that certify a rationale at most, if nothing else is asked for."""
 
 _STABILITY = 2
-"""Of these, so many are left for whether the rationale is stable (``stability.py``)."""
+"""This many of them are reserved for whether the rationale is stable (``stability.py``)."""
 
 _SHORT = 128
 """In contexts of more tokens, only the rationale's own units are tried as critical ones: each such
@@ -71,6 +72,8 @@ def certify(
     trail = Trail(context, criterion)
     left = budget - _STABILITY
     kept = tuple(unit for unit in context.choices if {*unit} <= {*found.indices})
+    if {*context.required, *(index for unit in kept for index in unit)} != {*found.indices}:
+        return found  # parts of units: the caller's own levels do not lie within each other
     others = tuple(unit for unit in context.choices if unit not in kept)
     own = yield from _ask(trail, [kept], left)
     fewer = yield from _ask(trail, without_one(kept), left)
@@ -82,8 +85,10 @@ def certify(
     if trail.criterion.met(full):  # or there is no prediction to change
         critical = yield from _critical(wide, kept, left - trail.evaluations)
     left -= wide.evaluations
-    suffix = yield from _suffix(trail, left)
-    bound, smaller = yield from _lower_bound(trail, len(kept), left)
+    suffix, bound, smaller = None, None, False
+    if not context.excluded:  # else they would be about what the search may add, not about all
+        suffix = yield from _suffix(trail, left)
+        bound, smaller = yield from _lower_bound(trail, len(kept), left)
     more: bool | None = False
     spent = 0
     if another is not None:
@@ -101,16 +106,19 @@ def certify(
     )
     minimal = found.minimal if fewer is None else not any(map(trail.criterion.met, fewer))
     optimal = False if smaller else found.optimal
-    if bound == len(kept) and not context.excluded:  # else a smaller one may be among all tokens
+    if bound == len(kept):
         optimal = True
     return replace(found, minimal=minimal, optimal=optimal, proof=proof)
 
 
 def _ask(trail: Trail, many: list[Units], budget: float) -> Asking[list[Score] | None]:
-    """The scores of these units; None if the budget has no room for them."""
+    """The scores of these units; None if the budget, or an endpoint's, has no room for them."""
     if trail.evaluations + len(many) > budget:
         return None
-    return (yield from trail.ask(many))
+    try:
+        return (yield from trail.ask(many))
+    except BudgetError:
+        return None
 
 
 def _is_short(context: Context) -> bool:
@@ -161,13 +169,15 @@ def _more(search: Search, budget: float) -> Asking[tuple[bool | None, int]]:
     except StopIteration as end:
         found: Rationale = end.value
         return None if found.stopped == "budget" else found.sufficient, asked
+    except BudgetError:
+        pass
     finally:
         search.close()
     return None, asked
 
 
 def _lower_bound(trail: Trail, size: int, budget: float) -> Asking[tuple[int | None, bool]]:
-    """No subset of fewer units than this is sufficient, and whether one of so many is.
+    """No subset of fewer units than this is sufficient, and whether one of just as many is.
 
     None if not even the smallest was tried.
     """
@@ -177,7 +187,9 @@ def _lower_bound(trail: Trail, size: int, budget: float) -> Asking[tuple[int | N
             return fewer or None, False
         subsets = combinations(choices, fewer)
         while batch := [*islice(subsets, _SMALLER_AT_ONCE)]:
-            scores = yield from trail.ask(batch)
+            scores = yield from _ask(trail, batch, budget)
+            if scores is None:
+                return fewer or None, False
             if any(map(trail.criterion.met, scores)):
                 return fewer, True
     return size, False

@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rationales.context import Context
-from rationales.errors import RationalesError
+from rationales.errors import BudgetError, RationalesError
 from rationales.methods import BASELINES
 from rationales.ranking import Importances, order
 from rationales.result import Rationale
 from rationales.search.base import Search, make_step, remembering
 from rationales.search.beam import beam
-from rationales.search.budget import within_budget
+from rationales.search.budget import nothing_known, within_budget
 from rationales.search.certify import budget_of, certify
 from rationales.search.combined import coarse_to_fine, disjoint, left_over
 from rationales.search.criterion import Criterion, is_first_choice, make_criterion
@@ -54,10 +54,7 @@ def make_searches(
             seed, steps = own.value("seed"), own.ig_steps
             rank = partial(importances.of, context, own.method, seed, steps, texts)
             search = make_search(context, own, rank, start and start(key), attention)
-            search = remembering(search)
-            if own.method == "deletion" and own.max_evaluations:
-                search = within_budget(context, own.criterion, search, own.max_evaluations)
-            yield key, context, search
+            yield key, context, remembering(search)
 
 
 def make_search(
@@ -73,7 +70,10 @@ def make_search(
     before, which ``minimal`` prunes: nothing is searched again. ``attention`` proposes to a fast
     search for units what it tries first.
     """
-    [full] = yield [context.everything]
+    try:
+        [full] = yield [context.everything]
+    except BudgetError:
+        return nothing_known(context)
     criterion = make_criterion(options.criterion, context, full)
     by_units = bool(context.levels or context.units)
     paid = attention(context) if attention and options.fast and by_units else None
@@ -92,13 +92,24 @@ def make_search(
 
     if options.coarse_to_fine and not context.levels:
         raise RationalesError("coarse-to-fine search needs levels of units: give Context(levels=…)")
-    search = level_by_level if options.coarse_to_fine else find
+    most = (options.max_evaluations or None) if options.method == "deletion" else None
+    asked, is_spent = 0, False
+
+    def search(within: Context) -> Search:
+        nonlocal asked, is_spent
+        left = None if most is None else most - asked
+        own = level_by_level(within) if options.coarse_to_fine else find(within)
+        score = full if within is context and not context.excluded else None
+        rationale = yield from within_budget(within, criterion, score, own, left)
+        asked += rationale.evaluations
+        is_spent = is_spent or rationale.stopped == "budget"
+        return rationale
+
     rationale = yield from disjoint(context, options.disjoint, search)
     if options.certify:
         left = left_over(context, rationale)
-        in_vain = len(rationale.alternatives) < options.disjoint - 1
-        if in_vain and options.method != "exhaustive":  # which may have come to its budget only
-            left = None
+        if len(rationale.alternatives) < options.disjoint - 1 and not is_spent:
+            left = None  # one more was searched for in vain
         whole = context.grouped(context.levels[-1]) if options.coarse_to_fine else context
         another = None if left is None else search(left)
         limit = budget_of(options)

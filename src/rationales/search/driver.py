@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from rationales.context import Context, Subset
-from rationales.errors import RationalesError
+from rationales.errors import BudgetError, RationalesError
 from rationales.scoring.protocol import PASS_TOKENS, Score, SubsetScorer, fresh
-from rationales.scoring.span import merged, single_tokens
+from rationales.scoring.span import merged, merged_known, single_tokens
 from rationales.search.base import Asking, Found
 
 Key = TypeVar("Key", bound=Hashable)
@@ -159,6 +159,8 @@ def _score(
         scores = scorer.score(single)
     except RationalesError as error:
         if len(pool) == 1:
+            if isinstance(error, BudgetError):
+                error.scores = tuple(merged_known(queries, error.scores))
             return [error]
         # One at a time, so that only those fail whose own questions do.
         return [answer for running in pool for answer in _score(scorer, [running])]
