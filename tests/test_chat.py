@@ -185,7 +185,7 @@ def test_roles_that_a_template_leaves_out_are_one_line(explainer: Explainer) -> 
     explainer.tokenizer.chat_template = (
         "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}"
     )
-    said = "leaves out or rewrites message 2, of the role 'tool'"
+    said = "leaves out, repeats or rewrites message 2, of the role 'tool'"
     with pytest.raises(RationalesError, match=said):
         explainer.explain(messages=[ASKS, TOOL])
     explainer.tokenizer.chat_template = None

@@ -228,6 +228,17 @@ def test_columns_of_csv_and_parquet_are_read_alike(tiny_explainer, tmp_path):
     assert all(run == runs[0] for run in runs)
 
 
+@pytest.mark.parametrize("column", ["text", "question"])
+def test_a_column_called_question_is_one_like_others(column, tiny_explainer, tmp_path):
+    (tmp_path / "in.csv").write_text("id,text,question\nr0,The law,The land\n")
+    corpus = Corpus(Source(tmp_path / "in.csv"), lambda own: Options(**own), Columns(column))
+    assert corpus.unread() == [{"text": "question", "question": "text"}[column]]
+    outcome = rationales.run(
+        tmp_path / "in.csv", tmp_path / "out", tiny_explainer, columns=Columns(column)
+    )
+    assert [*found(outcome)] == ["r0"]
+
+
 def test_rows_of_a_csv_file_that_are_wrong(tiny_explainer, tmp_path):
     (tmp_path / "in.csv").write_bytes(
         b"text,max_size\nThe law,\nThe \xff,\nThe law,few\nThe law,1,2\n"
@@ -371,7 +382,13 @@ def command(*arguments: Any) -> list[str]:
 def started(arguments: list[str], out: Path, lines: int, **how: Any) -> subprocess.Popen[bytes]:
     """A run that has written so many lines."""
     process = subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **how
+        arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        # A shell that runs the tests in the background ignores it, and so would the run.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **how,
     )
     end = time.monotonic() + 120
     while sum(path.read_bytes().count(b"\n") for path in out.glob("part-*")) < lines:

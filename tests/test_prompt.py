@@ -158,7 +158,7 @@ def test_templates_that_change_messages_are_refused(change, tiny_tokenizer):
     tokenizer = deepcopy(tiny_tokenizer)
     tokenizer.chat_template = "{% for m in messages %}{{ " + change + " }}{% endfor %}"
     with pytest.raises(
-        RationalesError, match="leaves out or rewrites message 1, of the role 'user'"
+        RationalesError, match="leaves out, repeats or rewrites message 1, of the role 'user'"
     ):
         encode(tokenizer, Conversation(tuple(CHAT)), Options())
 
@@ -168,6 +168,48 @@ DOCUMENTS = (
     {"title": "Land", "text": "The land is 42 km long."},
     {"id": "c7", "text": "Nothing else."},
 )
+
+
+def test_a_template_that_repeats_a_message_is_refused(chat_tokenizer):
+    chat_tokenizer.chat_template = CHATML + "{{ 'Asked: ' + messages[-1].content }}"
+    with pytest.raises(RationalesError, match="repeats or rewrites message 3"):
+        render(chat_tokenizer, Conversation(tuple(CHAT)))
+
+
+def test_a_template_whose_end_depends_on_the_messages_is_refused(chat_tokenizer):
+    chat_tokenizer.chat_template = (
+        CHATML + "{% if 'ruled' in messages[0].content %}{{ '<think>' }}{% endif %}"
+    )
+    with pytest.raises(RationalesError, match="ends differently depending on what the messages"):
+        render(chat_tokenizer, Conversation(tuple(CHAT)))
+
+
+def test_a_template_that_takes_a_document_apart_is_refused(chat_tokenizer):
+    chat_tokenizer.chat_template = (
+        "{% for m in messages %}{% set said = m.content.split('</think>') %}"
+        "{{ 'Thought: ' + said[0].split('<think>')[-1] + ' Said: ' + said[-1] }}{% endfor %}"
+    )
+    given = Documents(("<think>The court.</think> It ruled.",), template="{documents}")
+    with pytest.raises(RationalesError, match="takes the text apart: leave out chat"):
+        render(chat_tokenizer, given, chat=True)
+
+
+def test_a_thought_of_the_answer_is_not_left_out_silently(chat_tokenizer):
+    last = {"role": "assistant", "content": "4", "reasoning_content": "I add."}
+    with pytest.raises(RationalesError, match="the last message has reasoning_content"):
+        render(chat_tokenizer, Conversation((CHAT[0], last)))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"generate": 3}, "ends with an answer: leave out generate"),
+        ({"specials": "candidate"}, "leave out specials"),
+    ],
+)
+def test_options_that_a_conversation_with_an_answer_does_not_read(options, said, chat_tokenizer):
+    with pytest.raises(RationalesError, match=said):
+        encode(chat_tokenizer, Conversation(tuple(CHAT[:2])), Options(**options))
 
 
 def test_documents_are_parts_and_the_rest_is_pinned(tiny_tokenizer):
@@ -204,6 +246,19 @@ def test_a_template_of_the_users_and_a_chat_around_it(chat_tokenizer):
 
 
 @pytest.mark.parametrize(
+    ("strip", "first", "last"),
+    [("lstrip", "The court.", "It ruled. "), ("rstrip", " The court.", "It ruled.")],
+)
+def test_documents_keep_their_places_where_the_template_strips_one_side(
+    strip, first, last, chat_tokenizer
+):
+    chat_tokenizer.chat_template = CHATML.replace("m.content", f"m.content.{strip}()")
+    given = Documents((" The court.", "It ruled. "), template="{documents}")
+    prompt = render(chat_tokenizer, given, chat=True)
+    assert [prompt.text[s.start : s.end] for s in prompt.stretches] == [first, last]
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         (((), "Q"), "at least one document"),
@@ -211,6 +266,8 @@ def test_a_template_of_the_users_and_a_chat_around_it(chat_tokenizer):
         ((("a", {"text": "", "title": "T"}), "Q"), r"document 2 \('T'\) is empty"),
         ((("a",), 3), "the question must be a text, not 3"),
         ((("a",), "Q", 3), "the template must be a text, not 3"),
+        ((("a",), "Q", False), "the template must be a text, not False"),
+        ((({"text": "a", "title": ["T"]},), "Q"), "the title of document 1 must be a text"),
         ((("a", 3), "Q"), "document 2 must be a text or an object"),
         ((({"title": "t"},), "Q"), "document 1 must be a text or an object"),
         (
@@ -258,6 +315,9 @@ def test_answers_are_explained_and_targets_are_of_the_answer(tiny_explainer):
         ({"text": "a", "documents": ["b"]}, "give one of"),
         ({"question": "why?"}, "about documents"),
         ({"documents": "a text"}, "give a list of documents"),
+        ({"documents": 5}, "give a list of documents, not 5"),
+        ({"messages": 5}, "give a list of messages, not 5"),
+        ({"messages": [{"role": "user", "content": "a", "pinned": "no"}]}, "true or false"),
     ],
 )
 def test_calls_that_contradict_themselves(keywords, said, tiny_explainer):
@@ -278,6 +338,15 @@ def test_coarse_to_fine_starts_at_what_the_text_has_and_ends_where_asked(tiny_ex
         tiny_explainer.explain("The law", finest="word")
 
 
+def test_an_answer_that_ends_at_once_is_told(tiny_explainer, monkeypatch):
+    asked = {"documents": ["The law is the law."], "question": "How?"}
+    vocabulary = {*range(len(tiny_explainer.tokenizer))}
+    monkeypatch.setattr("rationales.reading.end_ids", lambda *_: vocabulary)
+    with pytest.raises(RationalesError, match=r"answers nothing.* give chat, .* or a continuation"):
+        tiny_explainer.explain(**asked)
+    assert len(tiny_explainer.explain(**asked, generate=1, max_size=1)) == 1
+
+
 def test_units_of_the_users_own(tiny_explainer):
     text = "The Supreme Court, on Tuesday, ruled that"
     found = tiny_explainer.explain(text, generate=1, unit_pattern=r"[^,]+,")
@@ -289,11 +358,20 @@ def test_units_of_the_users_own(tiny_explainer):
     for units, said in (
         ([(0, 5), (3, 8)], "must not overlap"),
         ([(5, 5)], "go from one character to a later one"),
+        ([], "units must be a list of"),
+        ([(0, 5000)], "units end at character 5000, and the text has"),
     ):
         with pytest.raises(RationalesError, match=said):
             tiny_explainer.explain(text, units=units)
-    with pytest.raises(RationalesError, match="no regular expression"):
-        tiny_explainer.explain(text, unit_pattern="(")
+    for pattern, said in (
+        ("(", "unit_pattern is no regular expression: missing"),
+        ("(?P<{>x)", "unit_pattern is no regular expression: bad"),
+        ("a{99999999999999999999}", "unit_pattern is no regular expression: the repetition"),
+        ("(" * 5000 + ")" * 5000, "unit_pattern is no regular expression"),
+        ("[^.]*", "unit_pattern matches the empty text"),
+    ):
+        with pytest.raises(RationalesError, match=said):
+            tiny_explainer.explain(text, unit_pattern=pattern)
 
 
 def test_the_command_takes_conversations_and_documents(run, tmp_path, tiny_folder):
@@ -315,12 +393,20 @@ def test_the_command_takes_conversations_and_documents(run, tmp_path, tiny_folde
     code, out, _ = run("explain", *files, *more, "--generate", "1", "--format", "table")
     assert code == 0
     (tmp_path / "bad.json").write_text("{}")
+    (tmp_path / "deep.json").write_text("[" * 200_000)
+    (tmp_path / "deep.jsonl").write_text("\n" + "[" * 200_000)
+    (tmp_path / "lines.jsonl").write_text('{"text": "The\u2028law\u0085is"}\n', encoding="utf-8")
+    code, _, _ = run("explain", "--documents", str(tmp_path / "lines.jsonl"), "--generate", "1")
+    assert code == 0
     for arguments, said in (
         (["--messages", str(tmp_path / "bad.json")], "must hold a list of messages"),
         (["--messages", str(tmp_path / "a.txt")], "is no JSON"),
         (["--messages", str(tmp_path / "none.json")], "cannot read"),
         (["--question", "what?"], "about documents"),
         (["a text", *files], "give one of a text"),
+        (["--jsonl", str(tmp_path / "b.jsonl"), "--question", "Q"], "into the lines of --jsonl"),
+        (["--messages", str(tmp_path / "deep.json")], "is no JSON"),
+        (["--documents", str(tmp_path / "deep.jsonl")], "line 2 of"),
     ):
         code, _, err = run("explain", *arguments)
         assert code == 2

@@ -555,7 +555,7 @@ def test_a_continuation_follows_the_template() -> None:
 
 def test_a_template_that_rewrites_the_text_is_refused() -> None:
     shouting = with_template(CHATML.replace("['content']", "['content'] | upper"))
-    with pytest.raises(RationalesError, match="leaves out or rewrites message 1"):
+    with pytest.raises(RationalesError, match="leaves out, repeats or rewrites message 1"):
         encode(shouting, "The cat", Options(chat=True))
 
 

@@ -417,13 +417,38 @@ def test_units_of_a_pattern_or_of_characters_are_a_partition(
     own = [token.index for token in cut if not token.pinned]
     assume(own)
     pattern = data.draw(st.sampled_from([r"[^.]+\.", r"\w+", r"\r?\n", "東", "."]))
-    borders = sorted(data.draw(st.sets(st.integers(0, 40), max_size=8)))
+    length = sum(len(cut[index].text) for index in own)
+    borders = sorted(data.draw(st.sets(st.integers(0, length), max_size=8)))
     for units in (
         group(cut, "token", pattern=pattern),
         group(cut, "token", spans=[*pairwise(borders)][::2]),
     ):
         assert () not in units
         assert [index for indices in units for index in indices] == own
+
+
+def test_a_word_over_which_a_sentence_was_cut_is_cut_there_too() -> None:
+    pieces = ["See ", *["abcdefgh"] * 100, " now", ".", " It", " ended", "."]
+    cut = [Token(index, index, text) for index, text in enumerate(pieces)]
+    levels = make_levels(partial(group, cut))
+    assert max(map(len, levels["word"])) < 100  # the word has 100 tokens
+    for coarse, fine in pairwise(levels.values()):
+        assert all(any({*unit} <= {*whole} for whole in coarse) for unit in fine)
+
+
+def test_own_units_end_where_a_document_does_and_lie_in_the_text() -> None:
+    pieces = ["One", " two", ".", "\n\n", "Three", " four", ".", " Five"]
+    cut = [Token(index, index, text, index == 3) for index, text in enumerate(pieces)]
+    parts = [Part("document", "1", 0, 3), Part("document", "2", 4, 7)]
+    assert group(cut, "token", parts=parts, spans=[(0, 3), (3, 20)]) == (
+        (0,),
+        (1, 2),
+        (4, 5, 6),
+        (7,),
+    )
+    assert group(cut, "token", spans=[(0, 24)]) == ((0, 1, 2), (4, 5, 6, 7))  # one is pinned
+    with pytest.raises(RationalesError, match="units end at character 99, and the text has 24"):
+        group(cut, "token", spans=[(0, 99)])
 
 
 @given(cut_texts(), st.data())

@@ -35,6 +35,8 @@ def render(tokenizer: Tokenizer, what: Given, chat: bool = False) -> Prompt:
     wrapped = _render_chat(tokenizer, [{"role": "user", "content": prompt.text}])
     if not prompt.stretches:
         return wrapped
+    if len(wrapped.stretches) != 1:
+        raise OptionError("this model's chat template takes the text apart: leave out {chat}")
     [message] = wrapped.stretches
     # A template may strip a message, on one side or on both.
     shift = message.start - prompt.text.index(wrapped.text[message.start : message.end])
@@ -53,6 +55,12 @@ def _render_chat(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) ->
     if len(messages) > 1 and messages[-1]["role"] == "assistant" and messages[-1].get("content"):
         *messages, last = messages
         answer = last["content"]
+        for name in _THOUGHTS:
+            if last.get(name):
+                raise RationalesError(
+                    f"the last message has {name}, which would be left out: write it into the "
+                    "content, as <think>…</think>"
+                )
     plain = [{k: v for k, v in message.items() if k != "pinned"} for message in messages]
     text = _apply(tokenizer, plain)
     try:
@@ -87,7 +95,7 @@ def _find_pieces(
     skeleton = _apply(tokenizer, marked)
     places = {n: skeleton.find(_MARK % n) for n in range(len(pieces))}
     for n, piece in enumerate(pieces):
-        if places[n] < 0 and not piece.is_thought:
+        if (places[n] < 0 and not piece.is_thought) or skeleton.count(_MARK % n) > 1:
             raise _rewritten(piece)
     shown = sorted((place, n) for n, place in places.items() if place >= 0)
     frames = _frames(skeleton, [n for _, n in shown])
@@ -99,6 +107,11 @@ def _find_pieces(
             raise _rewritten(pieces[n])
         position = start + len(content)
         found.append((pieces[n].message, Stretch("message", pieces[n].name, start, position)))
+    if shown and text[position:] != frames[-1]:
+        raise RationalesError(
+            "this model's chat template ends differently depending on what the messages say, so "
+            "their words cannot be told from the template's: give the prompt as a text"
+        )
     return found
 
 
@@ -155,9 +168,9 @@ def _frames(skeleton: str, marks: Sequence[int]) -> list[str]:
 
 def _rewritten(piece: _Piece) -> RationalesError:
     return RationalesError(
-        f"this model's chat template leaves out or rewrites message {piece.message + 1}, of the "
-        f"role {piece.name!r}, so its words cannot be told from the template's: leave out the "
-        "message, or the chat template"
+        f"this model's chat template leaves out, repeats or rewrites message {piece.message + 1}, "
+        f"of the role {piece.name!r}, so its words cannot be told from the template's: leave out "
+        "the message, or the chat template"
     )
 
 

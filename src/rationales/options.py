@@ -18,7 +18,7 @@ from annotated_types import Ge, Gt, MinLen
 from typing_extensions import TypedDict
 
 from rationales.checking import Expected, check_values
-from rationales.errors import OptionError, RationalesError
+from rationales.errors import OptionError, RationalesError, first_line
 from rationales.methods import METHODS, SIGNED
 from rationales.search.criterion import parse
 from rationales.units import LEVELS, Unit
@@ -45,7 +45,8 @@ class Options:
     """The questions and limits of one explanation; every field has a sensible default."""
 
     generate: Annotated[int | None, Ge(1)] = None
-    """Explain this many tokens of the model's own continuation; 8 if left out."""
+    """Explain this many tokens of the model's own continuation; if left out, 8, and in a chat or
+    about documents the whole answer, up to 32."""
     continuation: Annotated[_Text | None, Expected("a text")] = None
     """Explain this continuation (or translation) instead of the model's own."""
     target: Annotated[
@@ -55,8 +56,9 @@ class Options:
             "least one"
         ),
     ] = None
-    """Explain tokens of the text itself (of a translation: of the translation, with indices that
-    count from the first token of the source): all, last, an index (negative from the end), a range
+    """Explain tokens of the text itself (in a chat or about documents: of the answer; of a
+    translation: of the translation, with indices that count from the first token of the source):
+    all, last, an index (negative from the end), a range
     such as 3:7 (without token 7), a list such as 3,7, or a word (its last occurrence; WORD#2: its
     second; 2024#1: a word that is a number)."""
     chat: bool = False
@@ -92,9 +94,11 @@ class Options:
     unit_pattern: Annotated[_Text | None, Expected("a regular expression")] = None
     """Add what this regular expression matches at a time, and what lies between two matches."""
     units: Annotated[
-        Sequence[tuple[int, int]] | None, Expected("a list of (start, end) in characters")
+        Annotated[Sequence[tuple[int, int]], MinLen(1)] | None,
+        Expected("a list of (start, end) in characters, at least one"),
     ] = None
-    """Add these parts of the text at a time, from one character to another."""
+    """Add these parts of the text at a time, from one character to another; pinned ones are not
+    counted."""
     coarse_to_fine: bool = False
     """For long texts: search documents, then paragraphs in those kept, then sentences, words and
     tokens."""
@@ -292,9 +296,12 @@ def _check_together(options: Options) -> None:
 def _fault(pattern: str) -> str | None:
     """What is wrong with a regular expression, if anything is."""
     try:
-        return "it matches nothing at all" if re.compile(pattern).fullmatch("") else None
-    except re.error as error:
-        return str(error)
+        if re.compile(pattern).fullmatch(""):
+            return "matches the empty text: it must match at least one character"
+    except (re.error, OverflowError, RecursionError) as error:
+        said = first_line(error).replace("{", "{{").replace("}", "}}")
+        return f"is no regular expression: {said}"
+    return None
 
 
 def _contradictions(o: Options) -> Iterator[str]:
@@ -312,7 +319,7 @@ def _contradictions(o: Options) -> Iterator[str]:
     if len(kinds) > 1:
         yield f"{{{kinds[0]}}} and {{{kinds[1]}}} exclude each other: leave out one"
     if o.unit_pattern is not None and (fault := _fault(o.unit_pattern)):
-        yield f"{{unit_pattern}} is no regular expression: {fault}"
+        yield f"{{unit_pattern}} {fault}"
     if o.finest is not None and not o.coarse_to_fine:
         yield "{finest} is where {coarse_to_fine} ends: give both, or leave it out"
     if o.finest is not None and o.finest not in LEVELS:

@@ -20,7 +20,7 @@ TEMPLATE = f"{DOCUMENTS}\n\nQuestion: {QUESTION}\nAnswer:"
 """How documents and a question become a prompt, if nothing else is asked for."""
 
 _BETWEEN = "\n\n"
-"""What parts two documents."""
+"""What separates two documents."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,8 @@ class Conversation:
                 )
             if not isinstance(message.get("content"), str | None):
                 raise RationalesError(f"the content of message {number} must be a text")
+            if not isinstance(message.get("pinned"), bool | None):
+                raise RationalesError(f'"pinned" of message {number} must be true or false')
 
     def __len__(self) -> int:
         return sum(len(message.get("content") or "") for message in self.messages)
@@ -99,7 +101,12 @@ class Documents:
                 _, name = _document(document, number)
                 named = "" if name == str(number) else f" ({name!r})"
                 raise RationalesError(f"document {number}{named} is empty: leave it out")
-        for what, value in (("question", self.question), ("template", self.template or "")):
+            if isinstance(document, Mapping) and not isinstance(
+                document.get("title"), str | int | None
+            ):
+                raise RationalesError(f"the title of document {number} must be a text")
+        template = "" if self.template is None else self.template
+        for what, value in (("question", self.question), ("template", template)):
             if not isinstance(value, str):
                 raise RationalesError(f"the {what} must be a text, not {given(value)}")
         if self.template is not None:
@@ -168,12 +175,13 @@ def prompt_of(
         raise RationalesError("give one of a text, messages and documents, not several")
     if documents is None and (question or template is not None or search_question):
         raise RationalesError("a question and a template are about documents: give them too")
+    for name, value in (("messages", messages), ("documents", documents)):
+        if isinstance(value, str | Mapping) or not isinstance(value, Iterable | None):
+            raise RationalesError(f"give a list of {name}, not {given(value)}")
     if messages is not None:
         return Conversation(tuple(messages))
     if documents is None:
         return None
-    if isinstance(documents, str | Mapping):
-        raise RationalesError("give a list of documents")
     return Documents(tuple(documents), question, template, search_question)
 
 

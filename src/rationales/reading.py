@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _ANSWER_TOKENS = 32
-"""An answer to a conversation or to a question is generated up to its end, or to so many tokens."""
+"""An answer to a conversation or to a question ends by itself, or after this many tokens."""
 
 
 class Reader:
@@ -122,11 +122,23 @@ class Reader:
             if passage.start == len(passage.tokens):
                 most = options.value("generate") if not passage.parts else options.generate
                 passage = self._generate(passage, most or self._longest_answer(passage))
+                if most is None:
+                    self._check_answer(passage, options)
             targets = [*range(passage.start, len(passage.tokens))]
             if options.target is not None:
                 targets = find_targets(passage, options.target, passage.start)
         self.check_length("text with its continuation", len(passage.tokens), seen=-1)
         return passage, targets
+
+    def _check_answer(self, passage: Passage, options: Options) -> None:
+        """Raise if the answer ends at once: that is hardly what was asked about."""
+        if {*passage.ids[passage.start :]} <= end_ids(self.model, self.tokenizer):
+            bare = not options.chat and all(part.kind != "message" for part in passage.parts)
+            hint = "give {chat}, if the model has a chat template, or " if bare else "give "
+            raise OptionError(
+                f"the model answers nothing, its text ends at once: {hint}a {{continuation}}; "
+                "{generate} 1 explains why it ends"
+            )
 
     def _longest_answer(self, passage: Passage) -> int:
         """How many tokens an answer has at most that ends by itself, or where positions end."""

@@ -67,6 +67,12 @@ def encode(tokenizer: Tokenizer, what: Given, options: Options) -> Passage:
     check_unicode(prompt.text)
     if prompt.answer is not None and options.continuation is not None:
         raise OptionError("the conversation ends with an answer: leave out {continuation}")
+    if prompt.answer is not None and options.generate is not None:
+        raise OptionError("the conversation ends with an answer: leave out {generate}")
+    if prompt.is_rendered and options.specials == "candidate":
+        raise OptionError(
+            "leave out {specials}: the special tokens of a chat template are always pinned"
+        )
     answer = options.continuation if prompt.answer is None else prompt.answer
     check_unicode(answer or "")
     # Special tokens after the text (an end of sequence) are left out: the text goes on.
@@ -99,7 +105,8 @@ def _locate(texts: Sequence[str], prompt: Prompt) -> tuple[tuple[Part, ...], fro
     if position < 0 or "".join(texts)[position:] != prompt.text:
         raise OptionError(
             "this model's chat template or tokenizer rewrites the text, so its own tokens cannot "
-            "be told from the text's: explain it without {chat}"
+            "be told from the text's: "
+            + ("explain it without {chat}" if prompt.is_rendered else "give the prompt as a text")
         )
     position, owner = -position, -1
     owners: list[int] = []

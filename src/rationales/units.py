@@ -35,7 +35,7 @@ from itertools import accumulate, groupby, pairwise
 from typing import Any, Literal
 
 from rationales.context import Part, Token
-from rationales.errors import RationalesError
+from rationales.errors import OptionError, RationalesError
 
 Unit = Literal["token", "word", "sentence", "line", "paragraph", "document", "message"]
 LEVELS: tuple[Unit, ...] = ("document", "paragraph", "sentence", "word", "token")
@@ -79,7 +79,7 @@ def group(
     ``language`` is a code such as ``"de"``; it tells sentences by their abbreviations and
     punctuation. One that is not known is read like a related language, or like English. ``parts``
     are messages and documents. With a ``pattern``, units are what it matches; with ``spans``, they
-    are what lies between these characters of the text, without what is pinned before it.
+    are what lies between these characters of the text; pinned tokens are not counted.
     """
     code = _LANGUAGE.fullmatch(language) if isinstance(language, str) else None
     if code is None:
@@ -87,21 +87,42 @@ def group(
             f"language must be a code such as 'en', 'de' or 'pt-BR', not {language!r}"
         )
     texts = [token.text for token in tokens]
+    part_of = {i: n for n, part in enumerate(parts) for i in range(part.start, part.end)}
+    sides = [None if token.pinned else (token.side, part_of.get(token.index)) for token in tokens]
     if spans is not None:
         own = [token.index for token in tokens if not token.pinned]
         starts = sorted({0, *(border for span in spans for border in span)})
-        return tuple(map(tuple, _joined(own, texts, starts)))
-    part_of = {i: n for n, part in enumerate(parts) for i in range(part.start, part.end)}
-    sides = [None if token.pinned else (token.side, part_of.get(token.index)) for token in tokens]
+        if starts[-1] > (length := sum(len(texts[index]) for index in own)):
+            raise OptionError(
+                "{units} end at character {end}, and the text has {length} characters that are not "
+                "pinned",
+                end=starts[-1],
+                length=length,
+            )
+        pinned = [*accumulate(token.pinned for token in tokens)]  # how many up to each token
+        joined = _joined(own, texts, starts)
+        runs = (groupby(unit, key=lambda index: (sides[index], pinned[index])) for unit in joined)
+        return tuple(tuple(run) for unit in runs for _, run in unit)
     return tuple(map(tuple, group_texts(texts, sides, unit, code[1].lower(), pattern)))
 
 
 def make_levels(
     split: Callable[[Unit], tuple[tuple[int, ...], ...]], finest: Unit | None = None
 ) -> dict[Unit, tuple[tuple[int, ...], ...]]:
-    """The units of each level that a text has, from coarse to fine: not one unit, nor the same."""
+    """The units of each level that a text has, from coarse to fine: not one unit, nor the same.
+
+    A unit that reaches over a border of a coarser level (a word so long that its sentence was cut
+    within it) is cut there.
+    """
     last = LEVELS.index("token" if finest is None else finest)
-    levels = {level: split(level) for level in LEVELS[: last + 1]}
+    levels: dict[Unit, tuple[tuple[int, ...], ...]] = {}
+    above: dict[int, int] = {}
+    for level in LEVELS[: last + 1]:
+        whole = split(level)
+        levels[level] = tuple(
+            tuple(run) for unit in whole for _, run in groupby(unit, key=above.get)
+        )
+        above = {index: n for n, unit in enumerate(levels[level]) for index in unit}
     finer = [*levels.values(), None][1:]
     return {
         level: units

@@ -20,7 +20,7 @@ EXAMPLES = """
   rationales explain --file report.txt --target last --unit word --fast --minimal\n
   rationales explain --file long.txt --target last --coarse-to-fine\n
   rationales explain --documents a.txt --documents b.txt --question "How long is it?" \\\n
-    --target "42 km" --span --coarse-to-fine --fast\n
+    --chat --target "42 km" --span --coarse-to-fine --fast\n
   rationales explain --messages chat.json --unit message\n
   rationales explain --jsonl texts.jsonl --json rationales.jsonl
 """

@@ -68,6 +68,11 @@ def read_requests(source: Texts, question: Question, example: str) -> Iterator[B
             "give one of a text, --file, --jsonl, --messages and --documents, not several"
         )
     if source.jsonl is not None:
+        if prompts.question or prompts.template is not None or prompts.search_question:
+            raise RationalesError(
+                "--question, --template and --search-question go with --documents: write them into "
+                "the lines of --jsonl"
+            )
         batches = _batches(source.jsonl, question)
         first = next(batches, None)
         if first is None:
@@ -92,7 +97,7 @@ def _prompt(source: Prompts) -> Conversation | Documents | None:
     if source.messages is not None:
         try:
             messages = json.loads(_read(source.messages))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RationalesError(f"{source.messages} is no JSON: {first_line(error)}") from error
         if not isinstance(messages, list):
             raise RationalesError(f"{source.messages} must hold a list of messages")
@@ -107,12 +112,13 @@ def _read_documents(path: str) -> list[str | dict[str, Any]]:
     """The document in a text file, or those in a file of JSON lines."""
     if not path.endswith(".jsonl"):
         return [{"text": _read(path), "id": Path(path).name}]
-    lines = [line for line in _read(path).splitlines() if line.strip()]
     found: list[str | dict[str, Any]] = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_read(path).split("\n"), start=1):
+        if not line.strip():
+            continue
         try:
             found.append(json.loads(line))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RationalesError(f"line {number} of {path} is not JSON") from error
     return found
 

@@ -139,9 +139,12 @@ class Corpus:
     def unread(self) -> list[str]:
         """Columns of the first row that nothing reads: one may be a misspelt option."""
         columns = self.columns
-        read = {*OPTIONS, *PROMPT, columns.text, columns.id, columns.group}
         _, cells = next(iter(self.source), (0, {}))
-        return [] if isinstance(cells, RationalesError) else [n for n in cells if n not in read]
+        if isinstance(cells, RationalesError):
+            return []
+        read = {*OPTIONS, columns.text, columns.id, columns.group}
+        read |= {*PROMPT} if {"messages", "documents"} & cells.keys() else set()
+        return [name for name in cells if name not in read]
 
     def _row(self, number: int, cells: Cells | RationalesError) -> Row:
         id = self._id(number, cells)
@@ -166,7 +169,8 @@ class Corpus:
         if cells.get(columns.id) is not None and not _is_name(cells[columns.id]):
             raise RationalesError("the id must be a string or a whole number")
         text = cells.get(columns.text)
-        asked: Given | None = read_prompt(cells, text)
+        prompt = cells if _has_prompt(cells) else {}
+        asked: Given | None = read_prompt(prompt, text) if prompt else None
         if asked is None and isinstance(text, str):
             asked = text
         if asked is None:
@@ -180,9 +184,14 @@ class Corpus:
         group = None if columns.group is None else cells.get(columns.group)
         if group is not None and not _is_name(group):
             group = str(group)
-        said = [text, id, group, own, *(cells.get(name) for name in PROMPT)]
+        said = [text, id, group, own, *(prompt.get(name) for name in PROMPT)]
         check_unicode(json.dumps(said, ensure_ascii=False, default=str))
         return Request(asked, self.ask(own), id, group)
+
+
+def _has_prompt(cells: Cells) -> bool:
+    """Whether a row has messages or documents. If not, its "question" is some column."""
+    return any(cells.get(name) is not None for name in ("messages", "documents"))
 
 
 def read_prompt(cells: Cells, text: Any = None) -> Conversation | Documents | None:
