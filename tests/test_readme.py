@@ -18,14 +18,28 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+ANSWERS = (ROOT / "docs/answers.md").read_text(encoding="utf-8")
+NO_MODEL = default_model.find() is None and default_model.installed_gguf() is None
+needs_model = pytest.mark.skipif(
+    NO_MODEL, reason="the default model is not here: run `rationales model get`"
+)
 
 
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+@needs_model
+@pytest.mark.real_model
+def test_the_example_about_documents_names_the_document(capsys):
+    [example] = blocks("python", ANSWERS)
+    exec(compile(example, "answers.md", "exec"), {})
+    assert re.match(r"document 1 .*42 km", capsys.readouterr().out)
+
+
+@needs_model
 @pytest.mark.real_model
 def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
-    if default_model.find() is None and default_model.installed_gguf() is None:
-        pytest.skip("the default model is not here: run `rationales model get`")
     monkeypatch.chdir(tmp_path)
     [example] = blocks("python")
     assert len([line for line in example.splitlines() if line.strip()]) <= 8
