@@ -36,7 +36,8 @@ def write_adapter(model: Any, folder: Path, **settings: Any) -> Path:
 
     settings = {"target_modules": "all-linear", "r": 3, "lora_alpha": 5, **settings}
     rng = torch.Generator().manual_seed(1)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), torch.random.fork_rng():
+        torch.manual_seed(1)  # peft draws the first weights
         warnings.simplefilter("ignore")  # GPT-2's transposed layers are noticed, and told of
         config = LoraConfig(task_type="CAUSAL_LM", **settings)
         adapted = get_peft_model(copy.deepcopy(model), config)
