@@ -292,51 +292,60 @@ def test_hidden_words_are_nowhere_in_what_a_predictor_receives(tmp_path: Path):
         for _ in range(2):
             selector.send("next")
             selector.rank([7, 3, 5])
-        who, client = joined(study, http, "predictor")
         words = {row.word(p): (id, p) for id, row in study.passages.items() for p in range(-1, 8)}
-        shown: set[str] = set()
         sources = set()
-        for _ in study.passages:
-            client.send("next")
-            play = open_work(study, who)
-            sources.add(play.of.source)
-            study.judge(play.passage, "secretsynonym", True)
-            for revealed, place in enumerate(study.words(play.of), start=1):
-                shown.add(study.passages[play.passage].word(place))
-                seen = client.send()
-                assert len(seen["revealed"]) == revealed
-                task = seen["task"]
-                for body in (  # all that could make the server say more
-                    {"do": "guess", "task": task, "revealed": revealed + 1, "guess": "x"},
-                    {"do": "guess", "task": task, "revealed": revealed, "guess": "x y"},
-                    {"do": "guess", "task": task, "revealed": revealed, "guess": ["x"]},
-                    {"do": "guess", "task": task + 1, "revealed": revealed, "guess": "x"},
-                    {"do": "words", "task": task, "words": [1, 2]},
-                    {"do": "undo", "task": task},
-                    {"do": "finish", "task": task},
-                    {"do": "judge", "passage": play.passage, "guess": "x"},
-                    {"do": "delete", "annotator": who.id},
-                    {"do": "nothing"},
-                    {"x": 1},
-                ):
-                    client.answer(body)
-                client.answer(None, "/parts/passages.jsonl")
-                before = b"".join(client.received)
-                for word, (id, _) in words.items():
-                    assert word in shown or word.encode() not in before, (word, id)
-                guess = "secretsynonym" if revealed == 1 else f"wrong{revealed}"
-                client.guess(guess)
-                # Right or wrong, the answers have the same form.
-        assert {PERSON, "greedy"} & sources
-        assert len(sources) > 2
-        received = b"".join(client.received)
-        for secret in (b"target", *(id.encode() for id in study.passages)):
-            assert secret not in received.replace(b"before the target", b"")
-        for name in (*SOURCES, PERSON, "source"):
-            assert f'"{name}"'.encode() not in received
+        while open_lists(study):  # a predictor plays one list of a passage
+            who, client = joined(study, http, "predictor")
+            shown: set[str] = set()
+            while client.send("next")["show"] == "guess":
+                sources.add(open_work(study, who).of.source)
+                play_asking_for_more(study, who, client, words, shown)
+            received = b"".join(client.received)
+            for secret in (b"target", *(id.encode() for id in study.passages)):
+                assert secret not in received.replace(b"before the target", b"")
+            for name in (*SOURCES, PERSON, "source"):
+                assert f'"{name}"'.encode() not in received
+        assert sources == {PERSON, *SOURCES}
         for path in ("/", "/annotate.js", "/annotate.css", "/page.css", "/viewer.css"):
             text = http.get(path).text
             assert not [word for word in words if word in text]
+
+
+def play_asking_for_more(
+    study: Study,
+    who: Annotator,
+    client: Client,
+    words: dict[str, tuple[str, int]],
+    shown: set[str],
+) -> None:
+    """Guess until the list ends, and try before each guess what could make the server say more."""
+    play = open_work(study, who)
+    study.judge(play.passage, "secretsynonym", True)
+    for revealed, place in enumerate(study.words(play.of), start=1):
+        shown.add(study.passages[play.passage].word(place))
+        seen = client.send()
+        assert len(seen["revealed"]) == revealed
+        task = seen["task"]
+        for body in (
+            {"do": "guess", "task": task, "revealed": revealed + 1, "guess": "x"},
+            {"do": "guess", "task": task, "revealed": revealed, "guess": "x y"},
+            {"do": "guess", "task": task, "revealed": revealed, "guess": ["x"]},
+            {"do": "guess", "task": task + 1, "revealed": revealed, "guess": "x"},
+            {"do": "words", "task": task, "words": [1, 2]},
+            {"do": "undo", "task": task},
+            {"do": "finish", "task": task},
+            {"do": "judge", "passage": play.passage, "guess": "x"},
+            {"do": "delete", "annotator": who.id},
+            {"do": "nothing"},
+            {"x": 1},
+        ):
+            client.answer(body)
+        client.answer(None, "/parts/passages.jsonl")
+        before = b"".join(client.received)
+        for word, (id, _) in words.items():
+            assert word in shown or word.encode() not in before, (word, id)
+        # Right or wrong, the answers have the same form.
+        client.guess("secretsynonym" if revealed == 1 else f"wrong{revealed}")
 
 
 def test_a_right_guess_is_answered_like_a_wrong_one(study: Study, http: Any):
