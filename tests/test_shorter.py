@@ -181,6 +181,48 @@ def pairs_with_attention(table: Callable[[frozenset[int]], Score]) -> tuple[Prob
     return Problem(context, table), order(context, attention)
 
 
+@given(problems(), st.randoms(use_true_random=False))
+@properties
+def test_what_a_level_has_kept_is_searched_from_all_of_it(
+    problem: Problem, rng: random.Random
+) -> None:
+    kept = [index for index in range(len(problem.context.ids)) if rng.random() < 0.7]
+    part = problem.context.grouped([[i] for i in range(len(problem.context.ids))], kept)
+    proposed = list(part.choices)
+    rng.shuffle(proposed)
+    problem = replace(problem, context=part)
+    rationale, asked = find(problem, fast(part, proposed=tuple(proposed)))
+    assert frozenset(rationale.indices) | frozenset(part.pinned) in asked
+    assert rationale.sufficient == problem.yields_target(rationale.indices)
+    assert rationale.sufficient or {*rationale.indices} == {*part.everything}
+    for index in {*rationale.indices} - {*part.required}:
+        fewer = tuple(i for i in rationale.indices if i != index)
+        assert not rationale.sufficient or not problem.yields_target(fewer)
+    if problem.yields_target(part.everything):
+        assert rationale.sufficient
+
+
+def test_tokens_that_help_only_together_are_found_at_once_in_what_a_level_has_kept() -> None:
+    needed = {3, 7, 9, 11}
+
+    def look_up(kept: frozenset[int]) -> Score:
+        return Score(-1.0, TARGET) if needed <= kept else Score(-2.0, OTHER)
+
+    tokens = [(index,) for index in range(40)]
+    whole = Context(tuple(range(40)), TARGET, required=(39,))
+    part = whole.grouped(tokens, range(2, 14))
+    proposed = tuple(reversed(part.choices))
+    rationale, asked = find(Problem(part, look_up), fast(part, proposed=proposed))
+    assert rationale.indices == (39, 11, 9, 7, 3)
+    assert [step.index for step in rationale.steps] == [39, 11, 9, 7, 3]
+    _, growing = find(Problem(part, look_up), fast(part, shortlist=Shortlist(few=0)))
+    assert len({*asked}) < len({*growing})
+    # Nothing is known of a whole text: there, greedy search grows.
+    short = Context(tuple(range(12)), TARGET, required=(11,))
+    _, asked = find(Problem(short, look_up), fast(short))
+    assert frozenset({0, 11}) in asked
+
+
 def test_a_good_proposal_saves_the_first_step() -> None:
     problem, units = pairs_with_attention(lambda kept: Score(-1.0, TARGET if 7 in kept else OTHER))
     search = fast(problem.context, shortlist=Shortlist(long=50), proposed=units)

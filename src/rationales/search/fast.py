@@ -12,6 +12,9 @@ Where units are long (sentences among thousands of tokens), the first step costs
 others. There the model's own attention proposes what is tried before it: the units it attends to
 most, each alone. If one of these is sufficient, nothing else is tried.
 
+Where a coarser level has kept a few tokens only, most of them are needed: there the search starts
+from all of them, and leaves out what is not.
+
 The more units S has, the harder the target is, and the longer the shortlist. The second step also
 leaps: it tries several of the best units at once. In the end, all that is not needed is dropped.
 
@@ -55,6 +58,8 @@ class Shortlist:
     alone: int = 2
     """How many of the proposed units are tried. Several at once are not: a pair of them may be
     sufficient by chance, where a step that tries all units finds the one that belongs there."""
+    few: int = 16
+    """Of at most this many tokens that a coarser level has kept, all are tried at first."""
     long: int = 256
     """Units are proposed where trying each alone would take more tokens than this."""
 
@@ -80,8 +85,11 @@ def fast(
     met, value = trail.criterion.met, trail.criterion.value
     known = _Known(context, shortlist)
     alone = _proposals(trail, shortlist, proposed)
-    tried: list[Units] = [(), *alone]
-    scores = yield from trail.ask(tried, [] if alone else [trail.larger(())])
+    # Candidates are those of a step that tries all of them.
+    whole = [] if keep_candidates else _few_that_were_kept(trail, shortlist, proposed)
+    tried: list[Units] = [(), *alone, *whole]
+    next_asked = [*map(without_one, whole)] or [trail.larger(())]
+    scores = yield from trail.ask(tried, [] if alone else next_asked)
     first = _smallest_sufficient(trail, tried, scores)
     trail.add((), scores[0])
     added, score = tried[first or 0], scores[first or 0]
@@ -122,6 +130,14 @@ def _proposals(trail: Trail, shortlist: Shortlist, proposed: Units) -> list[Unit
     if sum(len(unit) + always for unit in context.choices) <= shortlist.long:
         return []
     return [(unit,) for unit in proposed[: min(trail.limit, shortlist.alone)]]
+
+
+def _few_that_were_kept(trail: Trail, shortlist: Shortlist, proposed: Units) -> list[Units]:
+    """All units, the most promising first, if they are the few tokens that a level has kept."""
+    context = trail.context
+    is_part = len(context.everything) + len(context.pinned) < len(context.ids)
+    is_few = len(context.candidates) <= shortlist.few and len(context.choices) <= trail.limit
+    return [proposed or context.choices] if is_part and is_few else []
 
 
 def _smallest_sufficient(
