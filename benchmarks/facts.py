@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import torch
 
@@ -369,7 +370,11 @@ def report(found: Sequence[dict]) -> None:
     print(f"ContextCite: facts first in {first:.0%}, {seconds / len(theirs):.2f} s")
     for name in ("sentences", "tokens"):
         ratio = sum(line[name]["seconds"] for line in compared) / seconds
-        print(f"{name}: {ratio:.3f} of ContextCite's time (1/{1 / ratio:.0f})")
+        middle = median(line[name]["seconds"] / line["contextcite"]["seconds"] for line in compared)
+        print(
+            f"{name}: {ratio:.3f} of ContextCite's time (1/{1 / ratio:.0f}), "
+            f"in the median case {middle:.3f} (1/{1 / middle:.0f})"
+        )
     smaller = [
         x["contextcite"]["size"] is None or x["sentences"]["size"] <= x["contextcite"]["size"]
         for x in compared
