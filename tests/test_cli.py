@@ -105,6 +105,17 @@ def test_steps_needs_no_number():
     assert cli._expand(["explain", "--", "--steps"]) == ["explain", "--", "--steps"]
 
 
+def test_documents_takes_what_a_shell_makes_of_a_pattern():
+    a, b, c = (f"--documents={name}.txt" for name in "abc")
+    given = ["explain", "--documents", "a.txt", "b.txt", "--question", "Why?", "--chat"]
+    assert cli._expand(given) == ["explain", a, b, "--question", "Why?", "--chat"]
+    given = ["explain", "--documents", "a.txt", "--documents", "b.txt", "c.txt", "--", "-x"]
+    assert cli._expand(given) == ["explain", a, b, c, "--", "-x"]
+    assert cli._expand(["explain", a, "--documents", "-"]) == ["explain", a, "--documents=-"]
+    for given in (["explain", "--documents"], ["explain", "--documents", "--chat"]):
+        assert cli._expand(given) == given
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -149,12 +149,28 @@ def _say(message: str) -> None:
 
 
 def _expand(arguments: list[str]) -> list[str]:
-    """The arguments, with ``--steps`` made ``--steps=0`` where the number after it is left out."""
-    expanded = list(arguments)
+    """The arguments, each option with one value.
+
+    ``--steps`` without a number is ``--steps=0``; ``--documents a.txt b.txt``, as a shell makes it
+    of ``*.txt``, is ``--documents=a.txt --documents=b.txt``.
+    """
+    expanded: list[str] = []
+    names_documents = False
     for place, argument in enumerate(arguments):
         if argument == "--":
-            break
-        following = arguments[place + 1] if place + 1 < len(arguments) else ""
+            return [*expanded, *arguments[place:]]
+        following = arguments[place + 1] if place + 1 < len(arguments) else "--"
+        if _is_value(argument):
+            expanded.append(f"--documents={argument}" if names_documents else argument)
+            continue
+        names_documents = argument == "--documents" and _is_value(following)
         if argument == "--steps" and not following.isdigit():
-            expanded[place] = "--steps=0"
+            expanded.append("--steps=0")
+        elif not names_documents:
+            expanded.append(argument)
     return expanded
+
+
+def _is_value(argument: str) -> bool:
+    """Whether this is no option; "-" stands for standard input."""
+    return argument == "-" or not argument.startswith("-")

@@ -112,8 +112,8 @@ class Prompts(Texts):
     messages: Annotated[str | None, typer.Option(metavar="FILE", rich_help_panel=WHAT)] = None
     """A conversation: a JSON file such as [{"role": "user", "content": "…"}]. What the chat
     template adds is pinned, and so is a message with "pinned": true."""
-    documents: Annotated[tuple[str, ...], typer.Option(metavar="FILE", rich_help_panel=WHAT)] = ()
-    """A document: a text file; may be repeated. Or a .jsonl file of {"text": …, "title": …}."""
+    documents: Annotated[tuple[str, ...], typer.Option(metavar="FILE …", rich_help_panel=WHAT)] = ()
+    """Documents: text files, or .jsonl files of {"text": …, "title": …}; may be repeated."""
     question: Annotated[str, typer.Option(rich_help_panel=WHAT)] = ""
     """The question about the documents, which is pinned."""
     template: Annotated[str | None, typer.Option(metavar="FILE", rich_help_panel=WHAT)] = None

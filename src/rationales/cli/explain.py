@@ -19,7 +19,7 @@ EXAMPLES = """
   rationales explain "My sister met her husband in Paris, and she" --target she --instead-of " he"\n
   rationales explain --file report.txt --target last --unit word --fast --minimal\n
   rationales explain --file long.txt --target last --coarse-to-fine\n
-  rationales explain --documents a.txt --documents b.txt --question "How long is it?" \\\n
+  rationales explain --documents manuals/*.txt --question "How long is it?" \\\n
     --chat --target "42 km" --span --coarse-to-fine --fast\n
   rationales explain --messages chat.json --unit message\n
   rationales explain --jsonl texts.jsonl --json rationales.jsonl
