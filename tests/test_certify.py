@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rationales import Options, Score, rationalize
 from rationales.context import Context, Token
 from rationales.errors import BudgetError, RationalesError
-from rationales.render.proof import proof_line
+from rationales.render.proof import facts
 from rationales.result import Explanation, Proof, Rationale, Step
 from rationales.scoring.table import TableScorer
 from rationales.search.choose import make_search
@@ -226,7 +226,7 @@ def test_a_rationale_of_a_real_model_is_proven_and_told(tiny_explainer: Any) -> 
         assert proof.deleted_sufficient is not None
         assert proof.without_adapter_sufficient is None  # there is no adapter
         assert proof.stable is proof.deleted_sufficient
-        assert "nats ahead" in (proof_line(rationale) or "")
+        assert any("nats ahead" in fact for fact in facts(rationale))
     assert Explanation.from_json(found.to_json()) == found
     kept = "".join(found.tokens[i].text for i in sorted(found[0].indices))
     closed = tiny_explainer.explain(kept, continuation=found[0].target_text)
@@ -284,14 +284,14 @@ def test_proofs_are_columns_of_a_data_frame(tiny_explainer: Any) -> None:
         assert row["alternatives"] == [each.text for each in rationale.alternatives]
 
 
-def prove(step: int | None = 2, **facts: Any) -> Rationale:
-    own = {name: facts.pop(name) for name in ("minimal", "optimal") if name in facts}
+def prove(step: int | None = 2, **proven: Any) -> Rationale:
+    own = {name: proven.pop(name) for name in ("minimal", "optimal") if name in proven}
     tokens = tuple(Token(i, i, text) for i, text in enumerate(["One", " two", " three"]))
     said = Step(index=None, target_logprob=-0.5, prediction_id=TARGET, prediction_text=" x")
     first = Step(index=step, target_logprob=-1.0, prediction_id=TARGET)
     return Rationale(
         target=3, target_id=TARGET, indices=(2, 0), sufficient=True, evaluations=3,
-        steps=(first,), full_context=said, proof=Proof(evaluations=7, **facts), **own,
+        steps=(first,), full_context=said, proof=Proof(evaluations=7, **proven), **own,
         tokens=tokens,
     )  # fmt: skip
 
@@ -300,7 +300,7 @@ WITHOUT = Step(index=None, target_logprob=-2.0, prediction_id=9, prediction_text
 
 
 @pytest.mark.parametrize(
-    ("facts", "said"),
+    ("proven", "said"),
     [
         ({}, "proof: 7 subsets scored"),
         ({"margin": 1.25}, "1.25 nats ahead of the runner-up"),
@@ -335,10 +335,10 @@ WITHOUT = Step(index=None, target_logprob=-2.0, prediction_id=9, prediction_text
         ),
     ],
 )
-def test_proofs_in_words(facts: dict[str, Any], said: str) -> None:
-    line = proof_line(prove(**facts), "word")
-    assert line is not None
-    assert line.split(" · ") in ([said], [said, "proof: 7 subsets scored"])
+def test_proofs_in_words(proven: dict[str, Any], said: str) -> None:
+    *told, last = facts(prove(**proven), "word")
+    assert last == "proof: 7 subsets scored"
+    assert told == [said] * (said != last)
 
 
 def test_a_budget_needs_something_that_reads_it() -> None:

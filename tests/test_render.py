@@ -88,6 +88,26 @@ def test_long_dropped_stretches_are_cut():
     assert len(plain) < 120
 
 
+def test_documents_of_which_nothing_was_kept_are_cut_out_as_one():
+    words = [
+        "<user>",
+        *[" filler"] * 20,
+        "⏎",
+        *[" other"] * 20,
+        " kept",
+        *[" more"] * 40,
+        " target",
+    ]
+    pinned = {0, 21}
+    tokens = tuple(Token(i, i, word, i in pinned) for i, word in enumerate(words))
+    rationale = Rationale(83, 1, (42,), True, 1, (Step(42, -0.1, 1),), target_text=" target")
+    plain = highlighted(make(tokens=tokens, rationales=(rationale,))[0], BRACKETS, room=12).plain
+    assert plain == (
+        "«<user>»[… 249 characters …]  other other"
+        " ‹kept› more more m [… 176 characters …] re more more"
+    )
+
+
 def test_the_table_and_its_header():
     text = drawn(make())
     assert text.startswith("tiny · greedy · sparse evaluation · 1.2 s\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 from math import exp
 
 from rich.cells import cell_len, set_cell_size
@@ -77,42 +77,66 @@ def kinds(rationale: Rationale) -> Iterable[tuple[Token, str]]:
         yield token, "kept" if token.index in kept else "pinned" if token.pinned else "dropped"
 
 
+Piece = tuple[str, str]
+"""A stretch of text, and whether it is kept, pinned or dropped."""
+
+
 def highlighted(rationale: Rationale, marks: Marks = COLOURS, room: int = 40) -> Text:
     """The text before the target with kept and pinned tokens marked.
 
-    Of long dropped stretches, ``room`` characters are shown beside kept tokens; what lies between
-    is cut out, and so is the middle of long pinned ones.
+    Where much was not kept, ``room`` characters of it are shown beside kept tokens; what lies
+    between is cut out, and so is the middle of long pinned stretches.
     """
     text = Text()
-    side = None
-    for (own_side, kind), run in groupby(kinds(rationale), lambda each: (each[0].side, each[1])):
+    side, any_kept = None, False
+
+    def by_side_and_kept(each: tuple[Token, str]) -> tuple[str | None, bool]:
+        return each[0].side, each[1] == "kept"
+
+    for (own_side, is_kept), run in groupby(kinds(rationale), by_side_and_kept):
         if text and own_side != side:
             text.append(" → ", FAINT)
         side = own_side
-        pieces = [visible(token.text) for token, _ in run]
-        if kind == "kept":  # brackets are around all that stand side by side
-            opening, closing = marks.kept
-            for piece in pieces:
-                # The space before a word is not part of what was kept, to the eye.
-                bare = piece.lstrip(" ") or piece
-                text.append(piece[: len(piece) - len(bare)])
-                text.append(opening + bare, KEPT)
-                opening = ""
-            text.append(closing, KEPT)
-        elif kind == "pinned":
-            pinned = shortened("".join(pieces), max(12, room // 2))
-            text.append(pinned.join(marks.pinned), PINNED)
-        else:
-            text.append(_cut("".join(pieces), room if text else 0, room), DROPPED)
+        pieces = [(visible(token.text), kind) for token, kind in run]
+        if is_kept:
+            any_kept = True
+            _put_kept(text, [piece for piece, _ in pieces], marks)
+            continue
+        if not any_kept:  # the beginning of a chat template is shown
+            pinned = [*takewhile(lambda each: each[1] == "pinned", pieces)]
+            _put_rest(text, pinned, marks, room)
+            pieces = pieces[len(pinned) :]
+        characters = [(character, kind) for piece, kind in pieces for character in piece]
+        if len(characters) > 2 * room + 20:
+            head = room if any_kept else 0
+            _put_rest(text, characters[:head], marks, room)
+            cut = f"[… {len(characters) - head - room} characters …] "
+            text.append(f" {cut}" if head else cut, DROPPED)
+            characters = characters[-room:]
+        _put_rest(text, characters, marks, room)
     return text
 
 
-def _cut(text: str, head: int, tail: int) -> str:
-    """The text, or its beginning and its end with what was cut out between counted."""
-    if len(text) <= 2 * tail + 20:
-        return text
-    before = f"{text[:head]} " if head else ""
-    return f"{before}[… {len(text)} characters …] {text[-tail:]}"
+def _put_kept(text: Text, pieces: Iterable[str], marks: Marks) -> None:
+    """Append kept tokens; brackets are around all that stand side by side."""
+    opening, closing = marks.kept
+    for piece in pieces:
+        # The space before a word is not part of what was kept, to the eye.
+        bare = piece.lstrip(" ") or piece
+        text.append(piece[: len(piece) - len(bare)])
+        text.append(opening + bare, KEPT)
+        opening = ""
+    text.append(closing, KEPT)
+
+
+def _put_rest(text: Text, pieces: Iterable[Piece], marks: Marks, room: int) -> None:
+    """Append dropped and pinned pieces; the middle of long pinned stretches is left out."""
+    for kind, run in groupby(pieces, lambda each: each[1]):
+        stretch = "".join(piece for piece, _ in run)
+        if kind == "pinned":
+            text.append(shortened(stretch, max(12, room // 2)).join(marks.pinned), PINNED)
+        else:
+            text.append(stretch, DROPPED)
 
 
 def label(text: str) -> str:

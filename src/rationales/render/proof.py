@@ -22,14 +22,6 @@ def source_line(explanation: Explanation, rationale: Rationale) -> str | None:
     return " · ".join(found) or None
 
 
-def proof_line(rationale: Rationale, unit: str = "unit") -> str | None:
-    """What was proven of a rationale, in a line; None if nothing was.
-
-    ``unit`` is what the search added: a token, a word.
-    """
-    return " · ".join(facts(rationale, unit)) or None
-
-
 def unit_of(explanation: Explanation) -> str:
     """What the search of an explanation added at a time, in a word."""
     options = explanation.options

@@ -7,7 +7,7 @@ each one kept, and beside each row the words of the translation itself that were
 from __future__ import annotations
 
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -30,7 +30,7 @@ from rationales.render.marks import (
     marks_of,
     visible,
 )
-from rationales.render.proof import proof_line, source_line, unit_of
+from rationales.render.proof import facts, source_line, unit_of
 from rationales.render.steps import steps_table
 from rationales.result import Explanation, Rationale
 
@@ -63,14 +63,28 @@ def show(explanation: Explanation, *, steps: bool = False, console: Console | No
         if explanation.endpoint is not None:
             put(Text(endpoint_line(explanation, explanation.endpoint), FAINT))
     for rationale in explanation:
-        told = (source_line(explanation, rationale), proof_line(rationale, unit_of(explanation)))
-        if lines := [line for line in told if line]:
-            target = visible(rationale.target_text or str(rationale.target))
-            put(Text.assemble((target, "bold"), " — ", " — ".join(lines)))
+        if told := _told(explanation, rationale):
+            put(told)
     if steps:
         for rationale in explanation:
             put("")
             put(steps_table(rationale, width))
+
+
+def _told(explanation: Explanation, rationale: Rationale) -> RenderableType | None:
+    """Which documents a rationale is from, below it what was proven; None if nothing is known."""
+    source = source_line(explanation, rationale)
+    proven = [*facts(rationale, unit_of(explanation))]
+    if source is None and not proven:
+        return None
+    target = label(rationale.target_text or str(rationale.target))
+    title = Text.assemble((target, "bold"), f" — {source}" if source else "")
+    if not proven:
+        return title
+    lines = Table.grid(padding=(0, 1))
+    for fact in proven:
+        lines.add_row(" ·", Text(fact))
+    return Group(Text(), title, lines)
 
 
 def _header(explanation: Explanation) -> Text:
