@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -285,12 +286,13 @@ def test_proofs_are_columns_of_a_data_frame(tiny_explainer: Any) -> None:
 
 
 def prove(step: int | None = 2, **proven: Any) -> Rationale:
+    kept = (0,) if step is None else (2, 0)
     own = {name: proven.pop(name) for name in ("minimal", "optimal") if name in proven}
     tokens = tuple(Token(i, i, text) for i, text in enumerate(["One", " two", " three"]))
     said = Step(index=None, target_logprob=-0.5, prediction_id=TARGET, prediction_text=" x")
     first = Step(index=step, target_logprob=-1.0, prediction_id=TARGET)
     return Rationale(
-        target=3, target_id=TARGET, indices=(2, 0), sufficient=True, evaluations=3,
+        target=3, target_id=TARGET, indices=kept, sufficient=True, evaluations=3,
         steps=(first,), full_context=said, proof=Proof(evaluations=7, **proven), **own,
         tokens=tokens,
     )  # fmt: skip
@@ -358,6 +360,7 @@ def test_what_is_excluded_is_part_of_everything_else() -> None:
     assert {*found.indices} == {1, 3}
     assert found.proof.without_sufficient  # token 0 is left
     assert found.proof.critical_units == ()
+    assert found.proof.critical_tried == "rationale"  # what is excluded was not tried
     # With token 0, fewer may be sufficient, and what is most recent is not known.
     assert (found.proof.lower_bound, found.proof.suffix, found.optimal) == (None, None, None)
 
@@ -434,6 +437,54 @@ def test_what_may_not_be_added_is_not_kept_when_the_budget_is_spent() -> None:
     for budget in range(20):
         found = rationalize(context, Limited(budget, set()), certify=True)
         assert {*found.indices}.isdisjoint(context.excluded)
+
+
+@pytest.mark.parametrize("levels", [(), (tuple((i,) for i in range(19)),)])
+def test_the_best_of_a_budget_is_no_larger_than_allowed(levels: Any) -> None:
+    context = Context(tuple(range(20)), TARGET, required=(19,), levels=levels)
+    asked = {"coarse_to_fine": True} if levels else {}
+    ends = set()
+    for budget in range(60):
+        found = rationalize(context, Limited(budget, {1, 2, 3}), max_size=2, **asked)
+        assert len(found) <= 2
+        assert not found.sufficient
+        ends.add(found.stopped)
+    assert ends == {"budget", "max-size"}
+    found = rationalize(context, Limited(99, {5}), max_size=2, method="deletion", max_evaluations=5)
+    assert (len(found) <= 2) or not found.sufficient
+
+
+def test_a_proof_after_a_budget_counts_what_is_required() -> None:
+    context = Context(tuple(range(9)), TARGET, pinned=(8,))
+    found = rationalize(
+        context, Limited(99, {2, 5}), method="deletion", certify=True, max_evaluations=6
+    )
+    assert (found.stopped, found.sufficient) == ("budget", True)
+    assert found.proof is not None
+    if found.proof.lower_bound:
+        said = f"no set of fewer than {found.proof.lower_bound} token"
+        assert any(fact.startswith(said) for fact in facts(found, "token"))
+
+
+def test_an_alternative_is_the_smallest_only_if_nothing_smaller_could_be() -> None:
+    def look_up(kept: frozenset[int]) -> Score:
+        found = 0 in kept or kept >= {1, 2}
+        return Score(-0.1 if found else -3.0, TARGET if found else OTHER)
+
+    context = Context((1, 2, 3, 4), TARGET, required=(3,))
+    found = rationalize(context, TableScorer(look_up), method="exhaustive", disjoint=2)
+    assert ({*found.indices}, found.optimal) == ({0, 3}, True)
+    [other] = found.alternatives
+    assert ({*other.indices}, other.optimal) == ({1, 2, 3}, None)
+
+
+def test_a_margin_without_bound_is_left_out() -> None:
+    def look_up(kept: frozenset[int]) -> Score:
+        return replace(Score(-0.1, TARGET), margin=math.inf)
+
+    found = rationalize(Context((1, 2), TARGET), TableScorer(look_up), certify=True)
+    assert found.proof is not None
+    assert found.proof.margin is None
 
 
 @pytest.mark.parametrize("left", [0, 1, 2])

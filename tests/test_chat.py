@@ -181,6 +181,49 @@ def test_roles_that_a_template_refuses_are_one_line(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("family", "answer", "prompt_ends", "first"),
+    [
+        ("chatml", "The land is.", "<|im_start|>assistant\n", "The"),
+        ("mistral", "The land is.", "[/INST]", " "),  # as the template writes answers
+        ("deepseek r1", "The land is.", "<|Assistant|>", "The"),  # one without a thought
+        ("deepseek r1", "<think>\nThe dog?\n</think>The land.", "<think>\n", "The"),
+        ("harmony", "The land is.", "<|channel|>final<|message|>", "The"),
+    ],
+)
+def test_an_answer_that_is_given_stands_where_the_template_writes_it(
+    family: str, answer: str, prompt_ends: str, first: str, explainer: Explainer
+) -> None:
+    explainer.tokenizer.chat_template = TEMPLATES[family]
+    said = {"role": "assistant", "content": answer}
+    found = explainer.explain(messages=[ASKS, said], max_size=1)
+    start = found[0].target
+    prompt = "".join(token.text for token in found.tokens[:start])
+    assert prompt.endswith(prompt_ends)
+    assert found.tokens[start - 1].pinned
+    assert found.tokens[start].text == first
+    text = "".join(token.text for token in found.tokens)
+    if "</think>" not in answer:
+        rendered = explainer.tokenizer.apply_chat_template([ASKS, said], tokenize=False)
+        assert rendered.startswith(text)
+    assert text.count("<think>") == answer.count("<think>")
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ({"role": "assistant", "content": " "}, "the assistant's, says nothing: leave it out"),
+        (CALLS, "says nothing: add what the tool says"),
+    ],
+)
+def test_a_last_message_that_says_nothing_is_refused(
+    last: dict[str, Any], said: str, explainer: Explainer
+) -> None:
+    explainer.tokenizer.chat_template = TEMPLATES["qwen 3"]
+    with pytest.raises(RationalesError, match=said):
+        explainer.explain(messages=[ASKS, last])
+
+
 def test_roles_that_a_template_leaves_out_are_one_line(explainer: Explainer) -> None:
     explainer.tokenizer.chat_template = (
         "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}"

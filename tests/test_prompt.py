@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from copy import deepcopy
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -314,6 +316,7 @@ def test_answers_are_explained_and_targets_are_of_the_answer(tiny_explainer):
         ({}, "give a text"),
         ({"text": "a", "documents": ["b"]}, "give one of"),
         ({"question": "why?"}, "about documents"),
+        ({"documents": ["a"], "search_question": True}, "there is no question to search"),
         ({"documents": "a text"}, "give a list of documents"),
         ({"documents": 5}, "give a list of documents, not 5"),
         ({"messages": 5}, "give a list of messages, not 5"),
@@ -372,6 +375,81 @@ def test_units_of_the_users_own(tiny_explainer):
     ):
         with pytest.raises(RationalesError, match=said):
             tiny_explainer.explain(text, unit_pattern=pattern)
+
+
+def test_units_of_the_users_own_do_not_count_the_template(tiny_tokenizer):
+    """A token that a document shares with the template has characters of both."""
+    tokenizer = deepcopy(tiny_tokenizer)
+    tokenizer.add_tokens([".\n\n", "\n\nThe"])
+    documents = ("The law.", "It is 5.", "The dog", "The fox")
+    passage = encode(tokenizer, Documents(documents), Options())
+    assert passage.added == ((8, 2), (16, 2), (23, 2))
+    borders = [0, 8, 16, 23, 30]
+    spans = [(passage.place(start), passage.place(end)) for start, end in pairwise(borders)]
+    units = group(passage.tokens, "token", parts=passage.parts, spans=spans)
+    assert ["".join(passage.tokens[i].text for i in unit).strip() for unit in units] == [*documents]
+
+
+def test_the_end_of_an_answer_is_not_the_last_that_it_says(tiny_explainer, monkeypatch):
+    text = "The quick brown fox jumps over the lazy"
+    first, last = tiny_explainer.explain(text, generate=2, max_size=1).tokens[-2:]
+    assert first.id != last.id
+    monkeypatch.setattr("rationales.reading.end_ids", lambda *_: {last.id})
+
+    def targets(**options):
+        found = tiny_explainer.explain(text, generate=2, max_size=1, **options)
+        return [(each.target, each.target_length) for each in found]
+
+    assert targets() == [(first.index, 1), (last.index, 1)]
+    assert targets(target="last") == [(first.index, 1)]
+    assert targets(target="-1") == [(last.index, 1)]
+    assert targets(span=True) == targets(span=True, target="all") == [(first.index, 1)]
+    monkeypatch.setattr("rationales.reading.end_ids", lambda *_: {first.id})  # nothing else is said
+    assert targets(target="last") == targets(span=True) == [(first.index, 1)]
+
+
+def test_files_that_are_read_are_not_written(run, tmp_path):
+    messages = tmp_path / "chat.json"
+    messages.write_text(json.dumps(CHAT))
+    (tmp_path / "law.txt").write_text("The law.")
+    (tmp_path / "template.txt").write_text("{documents}")
+    law, template = str(tmp_path / "law.txt"), str(tmp_path / "template.txt")
+    for read in (
+        ["--messages", str(messages)],
+        ["--documents", law],
+        ["--documents", law, "--template", template],
+    ):
+        for option in ("--json", "--html", "--plot"):
+            code, _, err = run("explain", *read, option, read[-1], "--generate", "1")
+            assert (code, err.count("\n")) == (2, 1)
+            assert "give --json another place" in err or "read or written already" in err
+    assert json.loads(messages.read_text()) == CHAT
+    assert (tmp_path / "law.txt").read_text() == "The law."
+
+
+def test_documents_are_called_by_their_files(run, tmp_path):
+    names = ["a/law.txt", "b/law.txt", "b/land.txt"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("The law.")
+    files = [str(tmp_path / name) for name in names]
+    code, out, _ = run("explain", "--documents", *files, "--generate", "1", "--json", "-")
+    assert code == 0
+    assert [part["name"] for part in json.loads(out)["parts"]] == [*files[:2], "land.txt"]
+    bytes_of_latin1 = os.fsdecode(b"caf\xe9.txt")
+    (tmp_path / bytes_of_latin1).write_text("The law.")
+    code, out, _ = run(
+        *("explain", "--documents", str(tmp_path / bytes_of_latin1), "--generate", "1"),
+        *("--json", "-"),
+    )
+    assert code == 0
+    assert json.loads(out)["parts"][0]["name"] == "caf\N{REPLACEMENT CHARACTER}.txt"
+
+
+def test_a_line_that_fails_keeps_its_id(run):
+    code, out, _ = run("explain", "--jsonl", "-", stdin='{"id": 7, "documents": "x"}\n')
+    assert code == 3
+    assert json.loads(out)["id"] == 7
 
 
 def test_the_command_takes_conversations_and_documents(run, tmp_path, tiny_folder):

@@ -280,6 +280,20 @@ def test_a_missing_field_is_named(part: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("proof", "said"),
+    [
+        ({"critical_units": [[99]]}, r"critical_units\[0\] must be before the target"),
+        ({"without": {"index": None, "target_logprob": 4.0, "prediction_id": 1}}, "at most 0"),
+    ],
+)
+def test_a_proof_is_about_the_tokens_before_its_target(proof: dict[str, Any], said: str) -> None:
+    data = copy.deepcopy(FULL.to_dict())
+    data["rationales"][0]["proof"] = proof
+    with pytest.raises(RationalesError, match=f"not a whole explanation: .*{said}"):
+        Explanation.from_dict(data)
+
+
+@pytest.mark.parametrize(
     ("name", "wrong"),
     [
         *((name, wrong) for name in ("tokens", "rationales") for wrong in (None, "many", [3])),

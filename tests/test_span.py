@@ -91,6 +91,18 @@ def test_what_the_scorer_does_not_tell_is_not_made_up() -> None:
     assert impossible.target_logprob == -float("inf")
 
 
+def test_an_answer_in_text_only_has_no_probabilities() -> None:
+    known, unknown = Score(0.0, NEW), replace(Score(0.0, YORK), known=False)
+    assert not score_of(known, unknown, Score(0.0, CITY)).known
+
+
+def test_tokens_that_are_all_predicted_are_first_whatever_their_ranks() -> None:
+    """A scorer may rank the target second of two equals, and predict it."""
+    score = score_of(Score(-1, NEW, rank=1), Score(-1, YORK, rank=2), Score(-1, CITY, rank=1))
+    assert score.rank == 1
+    assert is_first_choice(score, CONTEXT)
+
+
 def test_a_tie_is_not_the_first_choice() -> None:
     """A scorer may rank equals alike; what counts is the token it predicts."""
     score = score_of(Score(-1, NEW, rank=1), Score(-1, HALL, rank=1), Score(-1, CITY, rank=1))

@@ -52,9 +52,12 @@ def _render_chat(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) ->
     if not getattr(tokenizer, "chat_template", None):
         raise OptionError("this model has no chat template: explain the text without {chat}")
     answer = None
-    if len(messages) > 1 and messages[-1]["role"] == "assistant" and messages[-1].get("content"):
+    if len(messages) > 1 and messages[-1]["role"] == "assistant":
         *messages, last = messages
-        answer = last["content"]
+        answer = last.get("content") or ""
+        if not answer.strip():
+            hint = "add what the tool says" if last.get("tool_calls") else "leave it out"
+            raise RationalesError(f"the last message, the assistant's, says nothing: {hint}")
         for name in _THOUGHTS:
             if last.get(name):
                 raise RationalesError(
@@ -71,7 +74,32 @@ def _render_chat(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) ->
         stretches = _find_pieces(tokenizer, text, plain, apart=True)
     kept = [bool(message.get("pinned")) for message in messages]
     found = tuple(replace(stretch, pinned=kept[n]) for n, stretch in stretches)
+    if answer is not None:
+        text, answer = _answered(tokenizer, plain, text, answer, found[-1].end if found else 0)
     return Prompt(text, found, is_rendered=True, answer=answer)
+
+
+def _answered(
+    tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], text: str, answer: str, said: int
+) -> tuple[str, str]:
+    """The prompt and the answer, as the template writes an answer that is given.
+
+    A template may put a space before it, or begin it otherwise than one that is still to come: with
+    no thought, where it asks for one. ``text`` is the prompt of one that is still to come; the
+    messages end at its character ``said``. An answer that has a thought is left as it is.
+    """
+    if _END_OF_THOUGHT in answer:
+        opening = "<think>" if text.rstrip().endswith("<think>") else ""
+        return text, answer.lstrip().removeprefix(opening).lstrip("\n") if opening else answer
+    given = [*messages, {"role": "assistant", "content": _MARK % 0}]
+    try:
+        before, mark, _ = _apply(tokenizer, given, asks=False).partition(_MARK % 0)
+    except RationalesError:  # a template that wants an answer to be asked for
+        return text, answer
+    if not mark or before == text or before[:said] != text[:said]:
+        return text, answer
+    bare = before.rstrip(" ")  # a space is in a token with the word after it
+    return bare, before[len(bare) :] + answer
 
 
 @dataclass(frozen=True)
@@ -145,10 +173,11 @@ def _marked(
     return marked, pieces
 
 
-def _apply(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) -> str:
+def _apply(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], asks: bool = True) -> str:
+    """The messages as the template writes them, with the beginning of an answer if it ``asks``."""
     try:
         rendered: str = tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=True
+            list(messages), tokenize=False, add_generation_prompt=asks
         )
     except Exception as error:  # whatever a template raises: jinja2's errors, KeyError, TypeError
         raise RationalesError(

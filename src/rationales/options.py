@@ -56,9 +56,9 @@ class Options:
             "least one"
         ),
     ] = None
-    """Explain tokens of the text itself (in a chat or about documents: of the answer; of a
-    translation: of the translation, with indices that count from the first token of the source):
-    all, last, an index (negative from the end), a range
+    """Explain tokens of the text itself, or of the answer, if there is one (a chat, documents, a
+    continuation); of a translation, with indices that count from the first token of the source:
+    all, last (of an answer: before its end), an index (negative from the end), a range
     such as 3:7 (without token 7), a list such as 3,7, or a word (its last occurrence; WORD#2: its
     second; 2024#1: a word that is a number)."""
     chat: bool = False
@@ -138,7 +138,7 @@ class Options:
         object.__setattr__(self, "_given_method", self.method)
         if self.method is None:
             object.__setattr__(self, "method", "greedy" if self.beam is None else "beam")
-        if isinstance(self.units, list):  # JSON has lists only
+        if isinstance(self.units, list | tuple):  # JSON has lists only
             pairs = (tuple(each) if isinstance(each, list) else each for each in self.units)
             object.__setattr__(self, "units", tuple(pairs))
         check_option_values({field.name: getattr(self, field.name) for field in fields(self)})

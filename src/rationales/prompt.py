@@ -175,6 +175,8 @@ def prompt_of(
         raise RationalesError("give one of a text, messages and documents, not several")
     if documents is None and (question or template is not None or search_question):
         raise RationalesError("a question and a template are about documents: give them too")
+    if search_question and not question:
+        raise RationalesError("there is no question to search: give one")
     for name, value in (("messages", messages), ("documents", documents)):
         if isinstance(value, str | Mapping) or not isinstance(value, Iterable | None):
             raise RationalesError(f"give a list of {name}, not {given(value)}")

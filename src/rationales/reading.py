@@ -86,7 +86,10 @@ class Reader:
         levels = make_levels(split, options.finest) if options.coarse_to_fine else {}
         is_chat = any(part.kind == "message" for part in passage.parts)
         names = tuple("message" if is_chat and each == "document" else each for each in levels)
-        units = split(options.unit, pattern=options.unit_pattern, spans=options.units)
+        spans = options.units and [
+            (passage.place(start), passage.place(end)) for start, end in options.units
+        ]
+        units = split(options.unit, pattern=options.unit_pattern, spans=spans)
         for target in targets:
             context = replace(
                 passage.context(target),
@@ -124,9 +127,13 @@ class Reader:
                 passage = self._generate(passage, most or self._longest_answer(passage))
                 if most is None:
                     self._check_answer(passage, options)
-            targets = [*range(passage.start, len(passage.tokens))]
+            # What ends an answer is no part of what it says.
+            is_whole = options.target in (None, "all")
+            is_said = options.target == "last" or (options.span and is_whole)
+            answer = self._without_end(passage) if is_said else passage
+            targets = [*range(passage.start, len(answer.tokens))]
             if options.target is not None:
-                targets = find_targets(passage, options.target, passage.start)
+                targets = find_targets(answer, options.target, passage.start)
         self.check_length("text with its continuation", len(passage.tokens), seen=-1)
         return passage, targets
 
@@ -139,6 +146,13 @@ class Reader:
                 f"the model answers nothing, its text ends at once: {hint}a {{continuation}}; "
                 "{generate} 1 explains why it ends"
             )
+
+    def _without_end(self, passage: Passage) -> Passage:
+        """The passage without the token that ends its answer, if the answer says anything else."""
+        is_ended = passage.ids[-1] in end_ids(self.model, self.tokenizer)
+        if not is_ended or len(passage.tokens) - passage.start < 2:
+            return passage
+        return replace(passage, tokens=passage.tokens[:-1])
 
     def _longest_answer(self, passage: Passage) -> int:
         """How many tokens an answer has at most that ends by itself, or where positions end."""

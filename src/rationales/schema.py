@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from rationales.checking import located
 from rationales.context import Part, Token
 from rationales.errors import RationalesError
-from rationales.result import Candidate, Explanation, Prediction, Rationale, Step
+from rationales.result import Candidate, Explanation, Prediction, Proof, Rationale, Step
 from rationales.ties import ROUNDING
 
 VERSION = 2
@@ -152,13 +152,13 @@ def _contradictions_in(name: str, value: Any, target: int, count: int) -> Iterat
     """Where rationales name tokens that their target cannot have seen, or probabilities above 1."""
     if name.endswith("_logprob") and value is not None and not value <= ROUNDING:
         yield f"{name} must be at most 0, not {value}"
-    elif name.endswith((".index", ".indices", ".unit")) or ".units[" in name:
+    elif name.endswith((".index", ".indices", ".unit")) or "units[" in name:
         indices = value if isinstance(value, tuple) else () if value is None else (value,)
         yield from _misplaced(name, indices, target, f"the target {target}")
     elif isinstance(value, tuple):
         for place, each in enumerate(value):
             yield from _contradictions_in(f"{name}[{place}]", each, target, count)
-    elif isinstance(value, Rationale | Step | Candidate):
+    elif isinstance(value, Rationale | Step | Candidate | Proof):
         if isinstance(value, Rationale):
             target = value.target
             if target + value.target_length > count:

@@ -87,7 +87,8 @@ def _check_no_word(passage: Passage, target: str) -> None:
 def _find_word(passage: Passage, target: str) -> list[int]:
     """Every token of one occurrence of a word: the last, or the one that ``word#2`` names."""
     word, _, number = target.rpartition("#")
-    if not (word and number.isdecimal()):  # isdigit() holds for "²" too, which int() refuses
+    is_numbered = word and number.isdecimal()  # isdigit() holds for "²" too, which int() refuses
+    if not is_numbered or _find(passage, target, whole=True):  # "issue #1" may be in the text
         word, number = target, ""
     if not word.strip():
         raise RationalesError("the target is empty: give all, last, an index or a word")
@@ -95,7 +96,7 @@ def _find_word(passage: Passage, target: str) -> list[int]:
     places = _find(passage, word, whole=True) or _find(passage, word, whole=False)
     if not places:
         raise RationalesError(
-            f"the target {word!r} is not in {_shown(passage)}: give a word of it, an index, last "
+            f"the target {target!r} is not in {_shown(passage)}: give a word of it, an index, last "
             "or all"
         )
     which = int(number[:4000]) if number else len(places)
@@ -125,8 +126,11 @@ def _shown(passage: Passage) -> str:
 
 
 def _find(passage: Passage, word: str, whole: bool) -> list[tuple[int, int]]:
-    """Where a word stands in the text, in order; ``whole``: and not within a longer one."""
-    quoted = re.escape(word.strip())
+    """Where a word stands in the text, in order; ``whole``: and not within a longer one.
+
+    Between words, any space or line break serves for another.
+    """
+    quoted = r"\s+".join(map(re.escape, word.split()))
     pattern = rf"(?<!\w){quoted}(?!\w)" if whole else quoted
     return [match.span() for match in re.finditer(pattern, _own_text(passage))]
 

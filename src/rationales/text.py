@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 from rationales.chat import render
@@ -32,6 +33,8 @@ class Passage:
     source: int = 0
     parts: tuple[Part, ...] = ()
     """The messages and documents of a prompt, in order; none of a text."""
+    added: tuple[tuple[int, int], ...] = ()
+    """Characters of a template in tokens that are not pinned: after how many others, how many."""
 
     @classmethod
     def of(cls, tokens: Sequence[Token]) -> Passage:
@@ -52,6 +55,10 @@ class Passage:
     def pinned(self) -> frozenset[int]:
         return frozenset(token.index for token in self.tokens if token.pinned)
 
+    def place(self, character: int) -> int:
+        """Where a character of what somebody wrote is among all characters that are not pinned."""
+        return character + sum(n for before, n in self.added if before <= character > 0)
+
     def context(self, target: int) -> Context:
         """The context of the token at index ``target``."""
         if self.source:
@@ -64,7 +71,8 @@ def encode(tokenizer: Tokenizer, what: Given, options: Options) -> Passage:
     if isinstance(what, str) and not what.strip():
         raise RationalesError("the text is empty: give at least one word")
     prompt = render(tokenizer, what, options.chat)
-    check_unicode(prompt.text)
+    for said in (prompt.text, *(stretch.name for stretch in prompt.stretches)):
+        check_unicode(said)
     if prompt.answer is not None and options.continuation is not None:
         raise OptionError("the conversation ends with an answer: leave out {continuation}")
     if prompt.answer is not None and options.generate is not None:
@@ -82,8 +90,16 @@ def encode(tokenizer: Tokenizer, what: Given, options: Options) -> Passage:
         raise RationalesError("the tokenizer makes no token of this text")
     pinned = frozenset(range(len(before)) if options.specials == "pinned" else ())
     parts: tuple[Part, ...] = ()
+    added: tuple[tuple[int, int], ...] = ()
     if prompt.stretches:
-        parts, outside = _locate(token_texts(tokenizer, ids), prompt)
+        reach = _reach(tokenizer, ids, len(before), prompt.text)
+        if reach is None:
+            raise OptionError(
+                "this model's chat template or tokenizer rewrites the text, so its own tokens "
+                "cannot be told from the text's: "
+                + ("explain it without {chat}" if options.chat else "give the prompt as a text")
+            )
+        parts, outside, added = _locate(reach, prompt)
         pinned |= outside - {*range(len(before))}
     elif prompt.is_rendered:
         raise RationalesError("the conversation says nothing: give a message with a text")
@@ -92,32 +108,57 @@ def encode(tokenizer: Tokenizer, what: Given, options: Options) -> Passage:
         ids = ids + continuation_ids(tokenizer, prompt.text, answer)
         if len(ids) == start:
             raise RationalesError("the tokenizer makes no token of this continuation")
-    return Passage(make_tokens(tokenizer, ids, pinned), start, parts=parts)
+    return Passage(make_tokens(tokenizer, ids, pinned), start, parts=parts, added=added)
 
 
-def _locate(texts: Sequence[str], prompt: Prompt) -> tuple[tuple[Part, ...], frozenset[int]]:
-    """The tokens of each stretch of a prompt, and those that are pinned.
+def _reach(
+    tokenizer: Tokenizer, ids: Sequence[int], specials: int, text: str
+) -> list[tuple[int, int]] | None:
+    """From where to where in the text each token reaches; None if that cannot be told.
+
+    The first ones are special tokens that the tokenizer has put before the text.
+    """
+    texts = token_texts(tokenizer, ids)
+    if "".join(texts).endswith(text):
+        ends = [*accumulate(map(len, texts), initial=len(text) - sum(map(len, texts)))]
+        return [*pairwise(ends)]
+    # Decoded, it is another text: a normalizer has changed it, or a special token takes the spaces
+    # beside it.
+    if not getattr(tokenizer, "is_fast", False):
+        return None
+    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    if list(found["input_ids"]) != list(ids[specials:]):
+        return None
+    reach, position = [(0, 0)] * specials, 0
+    for start, end in found["offset_mapping"]:
+        if not text[position:start].strip():  # spaces that no token has are the next one's
+            start = position
+        reach.append((start, max(position, end)))
+        position = max(position, end)
+    return reach
+
+
+def _locate(
+    reach: Sequence[tuple[int, int]], prompt: Prompt
+) -> tuple[tuple[Part, ...], frozenset[int], tuple[tuple[int, int], ...]]:
+    """The tokens of each stretch of a prompt, those that are pinned, and ``Passage.added``.
 
     A token that a stretch shares with what the template has around it, or with the next stretch,
     belongs to the stretch.
     """
-    position = len("".join(texts)) - len(prompt.text)
-    if position < 0 or "".join(texts)[position:] != prompt.text:
-        raise OptionError(
-            "this model's chat template or tokenizer rewrites the text, so its own tokens cannot "
-            "be told from the text's: "
-            + ("explain it without {chat}" if prompt.is_rendered else "give the prompt as a text")
-        )
-    position, owner = -position, -1
+    owner, own = -1, 0
     owners: list[int] = []
-    for text in texts:
-        if text:  # a later byte of a split character goes with the first
-            end = position + len(text)
+    added: list[tuple[int, int]] = []
+    for start, end in reach:
+        if start < end:  # a later byte of a split character goes with the first
             overlaps = (
-                n for n, s in enumerate(prompt.stretches) if s.start < end > position < s.end
+                n for n, s in enumerate(prompt.stretches) if s.start < end and start < s.end
             )
             owner = next(overlaps, -1)
-            position = end
+            if owner >= 0 and not (stretch := prompt.stretches[owner]).pinned:
+                added.append((own, max(0, stretch.start - start)))
+                own += min(end, stretch.end) - max(start, stretch.start)
+                added.append((own, max(0, end - stretch.end)))
         owners.append(owner)
     searched = {n for n, stretch in enumerate(prompt.stretches) if not stretch.pinned}
     parts = tuple(
@@ -125,7 +166,8 @@ def _locate(texts: Sequence[str], prompt: Prompt) -> tuple[tuple[Part, ...], fro
         for n, stretch in enumerate(prompt.stretches)
         if (mine := [index for index, owner in enumerate(owners) if owner == n])
     )
-    return parts, frozenset(i for i, owner in enumerate(owners) if owner not in searched)
+    outside = frozenset(i for i, owner in enumerate(owners) if owner not in searched)
+    return parts, outside, tuple(each for each in added if each[1])
 
 
 def make_tokens(

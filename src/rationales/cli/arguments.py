@@ -104,6 +104,11 @@ class Texts:
     """Many texts: lines such as {"text": "…", "id": 7, "target": "last"} (- is standard input).
     Answers are JSON lines too; {"line": 3, "error": "…"} for a line that fails."""
 
+    @property
+    def files(self) -> list[str]:
+        """All files that are read."""
+        return [path for path in (self.file, self.jsonl) if path is not None]
+
 
 @dataclass(frozen=True)
 class Prompts(Texts):
@@ -120,6 +125,11 @@ class Prompts(Texts):
     """The prompt: a text file with {documents} and {question} in it."""
     search_question: Annotated[bool, typer.Option(rich_help_panel=WHAT)] = False
     """Search in the question too."""
+
+    @property
+    def files(self) -> list[str]:
+        more = [path for path in (self.messages, self.template) if path is not None]
+        return [*super().files, *self.documents, *more]
 
 
 @dataclass(frozen=True)

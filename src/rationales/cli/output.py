@@ -193,21 +193,22 @@ def _format(printing: Printing, several: bool) -> str | None:
 def _check_files(texts: Texts, path: str | None, is_printing: bool) -> None:
     """Raise if one file is to be read and written, or written twice, whatever it is called."""
     stdin, stdout = 0, 1
-    read = texts.jsonl or texts.file or (stdin if texts.text is None else "")
-    read = stdin if read == "-" else read
-    if path is not None and _same(read, path):
+    read = [stdin if file == "-" else file for file in texts.files]
+    if not read and texts.text is None:
+        read = [stdin]
+    if path is not None and any(_same(file, path) for file in read):
         raise RationalesError(
             f"the text is read from {path}, which --json would write: give --json another place"
         )
     if path is not None and is_printing and _same(stdout, path):
         raise RationalesError(f"standard output goes to {path} too: give --json - instead")
-    if is_printing and _same(read, stdout):
+    if is_printing and any(_same(file, stdout) for file in read):
         raise RationalesError("standard output goes to the file that the text is read from")
 
 
 def _check_pictures(printing: Printing, texts: Texts, json_path: str | None) -> None:
     """Raise for a page or a figure that could not be written after all the work."""
-    taken = [each for each in (texts.file, texts.jsonl, json_path) if each is not None]
+    taken = [*texts.files, *([] if json_path is None else [json_path])]
     for path in (printing.html, printing.plot):
         if path is None:
             continue

@@ -8,7 +8,7 @@ import os
 import queue
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
@@ -102,16 +102,23 @@ def _prompt(source: Prompts) -> Conversation | Documents | None:
         if not isinstance(messages, list):
             raise RationalesError(f"{source.messages} must hold a list of messages")
     if source.documents:
-        documents = [each for path in source.documents for each in _read_documents(path)]
+        names = Counter(Path(path).name for path in source.documents)
+        documents = [
+            each
+            for path in source.documents
+            for each in _read_documents(
+                path, path if names[Path(path).name] > 1 else Path(path).name
+            )
+        ]
     if source.template is not None:
         template = _read(source.template)
     return prompt_of(None, messages, documents, source.question, template, source.search_question)
 
 
-def _read_documents(path: str) -> list[str | dict[str, Any]]:
-    """The document in a text file, or those in a file of JSON lines."""
+def _read_documents(path: str, name: str) -> list[str | dict[str, Any]]:
+    """The document in a text file, with this name, or those in a file of JSON lines."""
     if not path.endswith(".jsonl"):
-        return [{"text": _read(path), "id": Path(path).name}]
+        return [{"text": _read(path), "id": os.fsencode(name).decode(errors="replace")}]
     found: list[str | dict[str, Any]] = []
     for number, line in enumerate(_read(path).split("\n"), start=1):
         if not line.strip():
@@ -229,13 +236,13 @@ def _request(line: bytes, question: Question) -> Request | Failure:
     id = None
     try:
         row = read_line(line)
-        asked = read_prompt(row, row.get("text"))
-        if asked is None and not isinstance(row.get("text"), str):
-            raise RationalesError('expected an object with a "text"')
         check_unicode(json.dumps(row, ensure_ascii=False))
         if not isinstance(row.get("id"), str | int | None) or isinstance(row.get("id"), bool):
             raise RationalesError("the id must be a string or a whole number")
         id = row.pop("id", None)
+        asked = read_prompt(row, row.get("text"))
+        if asked is None and not isinstance(row.get("text"), str):
+            raise RationalesError('expected an object with a "text"')
         text = row.pop("text", None)
         own = {name: value for name, value in row.items() if name not in PROMPT}
         return Request(text if asked is None else asked, question.options(own), id)

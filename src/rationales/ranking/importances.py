@@ -102,7 +102,7 @@ class Importances:
 
         def key(context: Context) -> tuple[Any, ...]:
             # Importances do not depend on what a search may add, or has already.
-            bare = replace(context, required=(), units=None, levels=())
+            bare = replace(context, required=(), units=None, levels=(), level_names=())
             return method, seed, ig_steps, bare
 
         if key(context) not in self._known:

@@ -36,7 +36,7 @@ def facts(rationale: Rationale, unit: str = "unit") -> Iterator[str]:
     if proof is None:
         return
     # What is required is counted with the rest here: a reader sees one rationale.
-    required = int(bool(rationale.steps) and rationale.steps[0].index is not None)
+    required = int(rationale.target - 1 in rationale.indices)
     if proof.margin is not None:
         ahead = proof.margin > -TIE
         where = "ahead of the runner-up" if ahead else "behind the most likely token"
@@ -70,7 +70,7 @@ def _drop(drop: float | None) -> str:
     if drop is None:
         return ""
     if math.isinf(drop):
-        return " (the target is impossible)"
+        return f" (the target is impossible{' given all' if drop < 0 else ''})"
     return f" (target {abs(drop):.2f} nats {'less' if drop >= 0 else 'more'} likely)"
 
 

@@ -262,7 +262,8 @@ function inWords({ tokens, explanation, options, context, facts }, rationale) {
   if (!sufficient)
     lead.push({
       "max-size": " The search stopped at its maximum size.", budget: " The search stopped at its limit of evaluations.",
-    }[rationale.stopped] ?? " The search added all it could.");
+      deletion: " Nor is all that it may keep.", exhaustive: " No subset is; this is the best.", soft: "",
+    }[rationale.stopped ?? explanation.method] ?? " The search added all it could.");
 
   const more = [];
   // What was proven says whether something can be dropped, if that was checked.

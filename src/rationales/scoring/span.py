@@ -92,8 +92,8 @@ def _merge(context: Context, left: Iterator[Score]) -> Score:
     logprobs = [s.prediction_logprob for s in scores if s.prediction_logprob is not None]
     margins = [score.margin for score in scores if score.margin is not None]
     rank = max(ranks) if len(ranks) == len(scores) else None
-    if wrong and rank is not None:
-        rank = max(2, rank)
+    if rank is not None:
+        rank = max(2, rank) if wrong else 1
     elif wrong and wrong[0] == context.target_id:
         rank = _NOT_FIRST
     return Score(
@@ -102,4 +102,5 @@ def _merge(context: Context, left: Iterator[Score]) -> Score:
         prediction_logprob=sum(logprobs) if not wrong and len(logprobs) == len(scores) else None,
         rank=rank,
         margin=min(margins) if len(margins) == len(scores) else None,
+        known=all(score.known for score in scores),
     )

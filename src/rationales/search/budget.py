@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import cast
 
 from rationales.context import Context, Subset
@@ -24,12 +25,14 @@ def within_budget(
     full: Score | None,
     search: Search,
     most: int | None = None,
+    max_size: int | None = None,
 ) -> Search:
     """The search; its best so far, if the budget of its scorer is spent, or after ``most`` subsets.
 
-    ``full`` is the score of the full context; None if the search may not keep all of it.
+    The best has at most ``max_size`` units, those of the last level. ``full`` is the score of the
+    full context; None if the search may not keep all of it.
     """
-    best = _Best(context, criterion)
+    best = _Best(context, criterion, max_size)
     if full is not None:
         best.look([context.everything], [full])
     seen = set() if full is None else {frozenset(context.everything)}
@@ -81,13 +84,30 @@ class _Best:
 
     context: Context
     criterion: Criterion
+    max_size: int | None = None
     subset: Subset | None = None
     score: Score | None = None
 
     def look(self, subsets: Iterable[Subset], scores: Iterable[Score | None]) -> None:
         for subset, score in zip(subsets, scores, strict=False):
-            if score is not None and self._is_better(subset, score):
+            if score is not None and self._fits(subset) and self._is_better(subset, score):
                 self.subset, self.score = subset, score
+
+    def _fits(self, subset: Subset) -> bool:
+        """Whether it may be kept: it is not too large."""
+        if self.max_size is None:
+            return True
+        if self._units is None:
+            return len(subset) <= self.max_size
+        kept = {*subset}
+        units = sum(not kept.isdisjoint(unit) for unit in self._units)
+        return units + bool(self.context.required) <= self.max_size
+
+    @cached_property
+    def _units(self) -> tuple[Subset, ...] | None:
+        """The units that count; None: tokens do."""
+        context = self.context
+        return context.grouped(context.levels[-1]).units if context.levels else context.units
 
     def _is_better(self, subset: Subset, score: Score) -> bool:
         met, value = self.criterion.met, self.criterion.value

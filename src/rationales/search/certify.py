@@ -82,8 +82,10 @@ def certify(
     wide = Trail(replace(context, required=always, excluded=()), criterion)
     without = yield from _ask(wide, [others], left - trail.evaluations)
     critical = None
+    tries_all = len(context.ids) <= _SHORT and not context.excluded
     if trail.criterion.met(full):  # or there is no prediction to change
-        critical = yield from _critical(wide, kept, left - trail.evaluations)
+        tried = context.choices if tries_all else kept
+        critical = yield from _critical(wide, tried, left - trail.evaluations)
     left -= wide.evaluations
     suffix, bound, smaller = None, None, False
     if not context.excluded:  # else they would be about what the search may add, not about all
@@ -94,12 +96,12 @@ def certify(
     if another is not None:
         more, spent = yield from _more(another, left - trail.evaluations)
     proof = Proof(
-        margin=own[0].margin if own else None,
+        margin=own[0].margin if own and math.isfinite(own[0].margin or 0) else None,
         lower_bound=bound,
         without=make_step(without[0]) if without else None,
         without_sufficient=trail.criterion.met(without[0]) if without else None,
         critical_units=critical,
-        critical_tried=None if critical is None else "all" if _is_short(context) else "rationale",
+        critical_tried=None if critical is None else "all" if tries_all else "rationale",
         suffix=suffix,
         more=more,
         evaluations=trail.evaluations + wide.evaluations + spent,
@@ -121,15 +123,9 @@ def _ask(trail: Trail, many: list[Units], budget: float) -> Asking[list[Score] |
         return None
 
 
-def _is_short(context: Context) -> bool:
-    return len(context.ids) <= _SHORT
-
-
-def _critical(trail: Trail, kept: Units, budget: float) -> Asking[tuple[Unit, ...] | None]:
-    """The units without each of which the full context is not sufficient; None: not known."""
-    choices = trail.context.choices
-    tried = choices if _is_short(trail.context) else kept
-    rest = [tuple(u for u in choices if u != unit) for unit in tried]
+def _critical(trail: Trail, tried: Units, budget: float) -> Asking[tuple[Unit, ...] | None]:
+    """Those of these units without which the full context is not sufficient; None: not known."""
+    rest = [tuple(u for u in trail.context.choices if u != unit) for unit in tried]
     scores = yield from _ask(trail, rest, budget)
     if scores is None:
         return None

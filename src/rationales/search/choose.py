@@ -100,7 +100,7 @@ def make_search(
         left = None if most is None else most - asked
         own = level_by_level(within) if options.coarse_to_fine else find(within)
         score = full if within is context and not context.excluded else None
-        rationale = yield from within_budget(within, criterion, score, own, left)
+        rationale = yield from within_budget(within, criterion, score, own, left, options.max_size)
         asked += rationale.evaluations
         is_spent = is_spent or rationale.stopped == "budget"
         return rationale
@@ -119,7 +119,8 @@ def make_search(
         others = tuple(replace(other, units=None) for other in rationale.alternatives)
         rationale = replace(rationale, units=None, alternatives=others)
     if context.excluded:  # among all tokens, a smaller one may be sufficient
-        rationale = replace(rationale, optimal=None)
+        others = tuple(replace(other, optimal=None) for other in rationale.alternatives)
+        rationale = replace(rationale, optimal=None, alternatives=others)
     predicted = is_first_choice(full, context)
     step = make_step(full) if full.known else None
     return replace(rationale, predicted=predicted, full_context=step)

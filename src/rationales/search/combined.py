@@ -47,10 +47,19 @@ def disjoint(context: Context, how_many: int, find: Find) -> Search:
         evaluations += rationale.evaluations
         if found and not rationale.sufficient:
             break
+        if found and _added(left, rationale) > 1:
+            rationale = replace(rationale, optimal=None)  # a smaller one may use what is gone
         found.append(rationale)
         left = left_over(left, rationale)
     first, *others = found
     return replace(first, alternatives=tuple(others), evaluations=evaluations)
+
+
+def _added(context: Context, rationale: Rationale) -> int:
+    """How many units were added to what is required."""
+    if rationale.units is None:
+        return len(rationale) - len(context.required)
+    return len(rationale.units) - bool(context.required)
 
 
 def left_over(context: Context, rationale: Rationale) -> Context | None:
