@@ -20,6 +20,7 @@ from rationales.result import Explanation, Proof, Rationale, Step
 from rationales.scoring.table import TableScorer
 from rationales.search.choose import make_search
 from rationales.search.combined import coarse_to_fine
+from rationales.search.driver import run
 from rationales.search.fast import fast as search_fast
 from rationales.search.greedy import greedy
 from test_shorter import grouped
@@ -452,6 +453,22 @@ def test_the_best_of_a_budget_is_no_larger_than_allowed(levels: Any) -> None:
     assert ends == {"budget", "max-size"}
     found = rationalize(context, Limited(99, {5}), max_size=2, method="deletion", max_evaluations=5)
     assert (len(found) <= 2) or not found.sufficient
+
+
+def test_what_a_budget_leaves_of_a_coarse_search_is_in_units_of_its_last_level() -> None:
+    levels = (((0, 1, 2, 3), (4, 5, 6, 7), (8, 9)), ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9)))
+    context = Context(tuple(range(10)), TARGET, required=(9,), levels=levels)
+    options = Options(coarse_to_fine=True, finest="word", method="deletion", max_evaluations=3)
+
+    def look_up(kept: frozenset[int]) -> Score:
+        return Score(-0.1, TARGET) if kept >= {1, 6} else Score(-3.0, OTHER)
+
+    search = make_search(context, options, list)
+    [(_, found)] = run([(0, context, search)], TableScorer(look_up))
+    assert (found.stopped, found.sufficient) == ("budget", True)
+    assert found.units is not None
+    assert {*found.units} <= {*levels[-1], (9,)}
+    assert sorted(i for unit in found.units for i in unit) == sorted(found.indices)
 
 
 def test_a_proof_after_a_budget_counts_what_is_required() -> None:

@@ -124,7 +124,8 @@ class Proof:
     critical_units: tuple[Unit, ...] | None = None
     """The units without each of which the full context is not sufficient."""
     critical_tried: Literal["all", "rationale"] | None = None
-    """Which units were tried as critical ones: all, or in long contexts those of the rationale."""
+    """Which units were tried as critical ones: all; or those of the rationale, in long contexts and
+    where tokens are excluded from the search."""
     suffix: Index | None = None
     """How many of the most recent units are sufficient by themselves: the fewest that are."""
     more: bool | None = None

@@ -97,17 +97,18 @@ class _Best:
         """Whether it may be kept: it is not too large."""
         if self.max_size is None:
             return True
-        if self._units is None:
+        units = self._finest.units
+        if units is None:
             return len(subset) <= self.max_size
         kept = {*subset}
-        units = sum(not kept.isdisjoint(unit) for unit in self._units)
-        return units + bool(self.context.required) <= self.max_size
+        size = sum(not kept.isdisjoint(unit) for unit in units)
+        return size + bool(self.context.required) <= self.max_size
 
     @cached_property
-    def _units(self) -> tuple[Subset, ...] | None:
-        """The units that count; None: tokens do."""
+    def _finest(self) -> Context:
+        """The context with the units of its last level."""
         context = self.context
-        return context.grouped(context.levels[-1]).units if context.levels else context.units
+        return context.grouped(context.levels[-1]) if context.levels else context
 
     def _is_better(self, subset: Subset, score: Score) -> bool:
         met, value = self.criterion.met, self.criterion.value
@@ -125,11 +126,11 @@ class _Best:
         """The rationale of the best subset."""
         if self.subset is None or self.score is None:
             return nothing_known(self.context)
-        context, kept, score = self.context, self.subset, self.score
+        context, kept, score = self._finest, self.subset, self.score
         order = {index: place for place, index in enumerate(kept)}
         units = [unit for unit in context.units or () if {*unit} <= {*kept}]
         units.sort(key=lambda unit: order[unit[0]])
-        required = (context.required,) if context.required else ()
+        required = (tuple(i for i in context.required if i in order),) if context.required else ()
         return replace(
             nothing_known(context),
             indices=kept,
