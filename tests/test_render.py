@@ -11,8 +11,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from rationales import Candidate, Explanation, Rationale, Step, Token
+from rationales.context import Part
 from rationales.render import tsv
 from rationales.render.marks import BRACKETS, KEPT, highlighted, label, shortened, visible
+from rationales.render.proof import source_line
 from rationales.render.terminal import show
 
 WORDS = ["The", " dog", "\n", " barks", " loudly", " today"]
@@ -304,3 +306,16 @@ def test_lines_for_a_pipe_keep_to_one_line_each():
     [line] = tsv.lines(explanation)
     assert line.count("\t") == len(tsv.COLUMNS) - 1
     assert "\n" not in line
+
+
+def test_messages_of_the_same_role_are_told_apart():
+    words = ["The law", "The dog", "So", " it"]
+    parts = tuple(Part("message", "user", i, i + 1) for i in (0, 1))
+    parts += (Part("message", "system", 2, 3),)
+    rationale = Rationale(3, 1, (2, 1), True, 1, target_text=" it")
+    tokens = tuple(Token(i, i, word) for i, word in enumerate(words))
+    found = make(tokens=tokens, parts=parts, rationales=(rationale,))
+    said = "message 'user' (2 of 2): The dog · message 'system': So"
+    assert source_line(found, found[0]) == said
+    long = replace(found, tokens=(tokens[0], Token(1, 1, "The dog " * 40), *tokens[2:]))
+    assert len(source_line(long, long[0]) or "") < 120

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from rationales.render.marks import visible
+from rationales.context import Part
+from rationales.render.marks import shortened, visible
 from rationales.result import Explanation, Rationale
 from rationales.ties import TIE
 
 _MOST_NAMED = 4
 """Critical units that are named at most; more are counted."""
 
+_MOST_CELLS = 60
+"""Of what a rationale has of a message or a document, this much is told."""
+
 
 def source_line(explanation: Explanation, rationale: Rationale) -> str | None:
     """The messages and documents that a rationale has words of; None if there are none."""
-    found = [
-        f"{part.kind} {part.name!r}: {visible(text)}"
+    found = (
+        f"{_name(part, explanation.parts)}: {shortened(visible(text), _MOST_CELLS)}"
         for part, text in explanation.sources(rationale)
-    ]
+    )
     return " · ".join(found) or None
+
+
+def _name(part: Part, parts: Sequence[Part]) -> str:
+    """What a part is called, and which it is of those that are called so."""
+    alike = [each for each in parts if (each.kind, each.name) == (part.kind, part.name)]
+    which = f" ({alike.index(part) + 1} of {len(alike)})" if len(alike) > 1 else ""
+    return f"{part.kind} {part.name!r}{which}"
 
 
 def unit_of(explanation: Explanation) -> str:
