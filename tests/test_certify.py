@@ -471,6 +471,25 @@ def test_what_a_budget_leaves_of_a_coarse_search_is_in_units_of_its_last_level()
     assert sorted(i for unit in found.units for i in unit) == sorted(found.indices)
 
 
+@pytest.mark.parametrize(("finest", "kept"), [("word", (10, 11)), (None, (11,))])
+def test_a_budget_in_which_nothing_fitted_is_told(finest: Any, kept: tuple[int, ...]) -> None:
+    documents = ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11))
+    size = 2 if finest else 1
+    last = tuple(tuple(range(i, i + size)) for i in range(0, 12, size))
+    context = Context(tuple(range(12)), TARGET, required=(11,), levels=(documents, last))
+    asked = {"max_size": 1, "max_evaluations": 2, "finest": finest}
+    options = Options(coarse_to_fine=True, method="deletion", **asked)
+    search = make_search(context, options, list)
+
+    def look_up(kept: frozenset[int]) -> Score:
+        return Score(-0.1, TARGET) if kept >= {1, 6} else Score(-3.0, OTHER)
+
+    [(_, found)] = run([(0, context, search)], TableScorer(look_up))
+    assert (found.indices, found.sufficient, found.stopped) == (kept, False, "budget")
+    assert found.units == ((kept,) if finest else None)
+    assert found.evaluations == 2
+
+
 def test_a_proof_after_a_budget_counts_what_is_required() -> None:
     context = Context(tuple(range(9)), TARGET, pinned=(8,))
     found = rationalize(

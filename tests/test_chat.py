@@ -209,6 +209,17 @@ def test_an_answer_that_is_given_stands_where_the_template_writes_it(
     assert text.count("<think>") == answer.count("<think>")
 
 
+@pytest.mark.parametrize("spaces", ["", " ", "\n"])
+def test_the_template_decides_about_spaces_before_an_answer(
+    spaces: str, explainer: Explainer
+) -> None:
+    trims = TEMPLATES["mistral"].replace("{{ ' ' + m.content", "{{ ' ' + m.content | trim")
+    explainer.tokenizer.chat_template = trims
+    said = {"role": "assistant", "content": f"{spaces}The land is."}
+    found = explainer.explain(messages=[ASKS, said], max_size=1)
+    assert "".join(token.text for token in found.tokens).endswith("[/INST] The land is.")
+
+
 @pytest.mark.parametrize(
     ("last", "said"),
     [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import cache
+from itertools import accumulate, pairwise
 from typing import Literal
 
 import pytest
@@ -27,8 +28,10 @@ from tokenizers import (
 from transformers import PreTrainedTokenizerFast
 
 from rationales import Options, RationalesError
+from rationales.prompt import Conversation
 from rationales.targets import find_targets
 from rationales.text import Passage, encode, token_text, token_texts
+from rationales.units import group
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -632,10 +635,38 @@ def test_a_tokenizer_that_changes_the_text_leaves_it_its_tokens(
     assert [passage.tokens[i].id for i in own] == [
         id
         for id, (start, end) in zip(whole["input_ids"], whole["offset_mapping"], strict=True)
-        if start < len(before + text) and end > len(before)
+        if start < len(before + text)
+        and end > len(before)
+        and id not in tokenizer.get_added_vocab().values()  # which may have taken spaces
     ]
     [part] = passage.parts
     assert [*range(part.start, part.end)] == own
+
+
+@pytest.mark.parametrize(
+    ("make", "written", "units"),
+    [
+        (composing, ["e\u0301" * 4 + " The", " cat", " sat on"], ["éééé The", " cat", " sat on"]),
+        (composing, ["The", " o\u0308", " cat"], ["The", " ö", " cat"]),
+        (prepending, ["The cat", " sat", " the cat"], None),
+    ],
+)
+def test_units_in_characters_are_those_that_were_written(
+    make: Callable[[], PreTrainedTokenizerFast], written: list[str], units: list[str] | None
+) -> None:
+    tokenizer = make()
+    tokenizer.chat_template = (
+        "{% for m in messages %}<s>{{ m['content'] }}</s>{% endfor %}"
+        if units is None
+        else "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
+    )
+    messages = [{"role": "user", "content": "".join(written)}] * 2
+    passage = encode(tokenizer, Conversation(tuple(messages)), Options())
+    borders = [*accumulate(map(len, written * 2), initial=0)]
+    spans = [(passage.place(start), passage.place(end)) for start, end in pairwise(borders)]
+    found = group(passage.tokens, "token", parts=passage.parts, spans=spans)
+    shown = ["".join(passage.tokens[i].text for i in unit) for unit in found]
+    assert [each.strip() for each in shown] == [each.strip() for each in (units or written) * 2]
 
 
 def test_a_model_without_a_chat_template() -> None:

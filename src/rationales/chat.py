@@ -91,15 +91,16 @@ def _answered(
     if _END_OF_THOUGHT in answer:
         opening = "<think>" if text.rstrip().endswith("<think>") else ""
         return text, answer.lstrip().removeprefix(opening).lstrip("\n") if opening else answer
-    given = [*messages, {"role": "assistant", "content": _MARK % 0}]
+    spaces = answer[: len(answer) - len(answer.lstrip())]  # which a template may strip
+    given = [*messages, {"role": "assistant", "content": spaces + _MARK % 0}]
     try:
         before, mark, _ = _apply(tokenizer, given, asks=False).partition(_MARK % 0)
     except RationalesError:  # a template that wants an answer to be asked for
         return text, answer
-    if not mark or before == text or before[:said] != text[:said]:
+    if not mark or before in (text, text + spaces) or before[:said] != text[:said]:
         return text, answer
     bare = before.rstrip(" ")  # a space is in a token with the word after it
-    return bare, before[len(bare) :] + answer
+    return bare, before[len(bare) :] + answer.lstrip()
 
 
 @dataclass(frozen=True)

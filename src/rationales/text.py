@@ -34,7 +34,9 @@ class Passage:
     parts: tuple[Part, ...] = ()
     """The messages and documents of a prompt, in order; none of a text."""
     added: tuple[tuple[int, int], ...] = ()
-    """Characters of a template in tokens that are not pinned: after how many others, how many."""
+    """How many more characters the tokens that are not pinned have than somebody wrote: after how
+    many of these, how many. A token may have characters of the template, a normalizer may change
+    how many there are."""
 
     @classmethod
     def of(cls, tokens: Sequence[Token]) -> Passage:
@@ -92,14 +94,18 @@ def encode(tokenizer: Tokenizer, what: Given, options: Options) -> Passage:
     parts: tuple[Part, ...] = ()
     added: tuple[tuple[int, int], ...] = ()
     if prompt.stretches:
-        reach = _reach(tokenizer, ids, len(before), prompt.text)
+        texts = token_texts(tokenizer, ids)
+        reach = _reach(tokenizer, ids, texts, len(before), prompt.text)
         if reach is None:
             raise OptionError(
                 "this model's chat template or tokenizer rewrites the text, so its own tokens "
                 "cannot be told from the text's: "
                 + ("explain it without {chat}" if options.chat else "give the prompt as a text")
             )
-        parts, outside, added = _locate(reach, prompt)
+        parts, owners = _locate(reach, prompt)
+        added = _added(reach, texts, owners, prompt)
+        searched = {n for n, stretch in enumerate(prompt.stretches) if not stretch.pinned}
+        outside = {index for index, owner in enumerate(owners) if owner not in searched}
         pinned |= outside - {*range(len(before))}
     elif prompt.is_rendered:
         raise RationalesError("the conversation says nothing: give a message with a text")
@@ -112,13 +118,13 @@ def encode(tokenizer: Tokenizer, what: Given, options: Options) -> Passage:
 
 
 def _reach(
-    tokenizer: Tokenizer, ids: Sequence[int], specials: int, text: str
+    tokenizer: Tokenizer, ids: Sequence[int], texts: Sequence[str], specials: int, text: str
 ) -> list[tuple[int, int]] | None:
     """From where to where in the text each token reaches; None if that cannot be told.
 
-    The first ones are special tokens that the tokenizer has put before the text.
+    ``texts`` are those of the tokens. The first ones, ``specials``, were put before the text by the
+    tokenizer.
     """
-    texts = token_texts(tokenizer, ids)
     if "".join(texts).endswith(text):
         ends = [*accumulate(map(len, texts), initial=len(text) - sum(map(len, texts)))]
         return [*pairwise(ends)]
@@ -130,7 +136,10 @@ def _reach(
     if list(found["input_ids"]) != list(ids[specials:]):
         return None
     reach, position = [(0, 0)] * specials, 0
-    for start, end in found["offset_mapping"]:
+    special = {*tokenizer.get_added_vocab().values()}
+    for id, (start, end) in zip(found["input_ids"], found["offset_mapping"], strict=True):
+        if id in special:  # the spaces that it takes are not its own
+            end = start + len(text[start:end].rstrip())
         if not text[position:start].strip():  # spaces that no token has are the next one's
             start = position
         reach.append((start, max(position, end)))
@@ -140,34 +149,52 @@ def _reach(
 
 def _locate(
     reach: Sequence[tuple[int, int]], prompt: Prompt
-) -> tuple[tuple[Part, ...], frozenset[int], tuple[tuple[int, int], ...]]:
-    """The tokens of each stretch of a prompt, those that are pinned, and ``Passage.added``.
+) -> tuple[tuple[Part, ...], list[int | None]]:
+    """The tokens of each stretch of a prompt, and which stretch each token is of, if it is of one.
 
     A token that a stretch shares with what the template has around it, or with the next stretch,
     belongs to the stretch.
     """
-    owner, own = -1, 0
-    owners: list[int] = []
-    added: list[tuple[int, int]] = []
+    owner: int | None = None
+    owners: list[int | None] = []
     for start, end in reach:
         if start < end:  # a later byte of a split character goes with the first
             overlaps = (
                 n for n, s in enumerate(prompt.stretches) if s.start < end and start < s.end
             )
-            owner = next(overlaps, -1)
-            if owner >= 0 and not (stretch := prompt.stretches[owner]).pinned:
-                added.append((own, max(0, stretch.start - start)))
-                own += min(end, stretch.end) - max(start, stretch.start)
-                added.append((own, max(0, end - stretch.end)))
+            owner = next(overlaps, None)
         owners.append(owner)
-    searched = {n for n, stretch in enumerate(prompt.stretches) if not stretch.pinned}
     parts = tuple(
         Part(stretch.kind, stretch.name, mine[0], mine[-1] + 1)
         for n, stretch in enumerate(prompt.stretches)
         if (mine := [index for index, owner in enumerate(owners) if owner == n])
     )
-    outside = frozenset(i for i, owner in enumerate(owners) if owner not in searched)
-    return parts, outside, tuple(each for each in added if each[1])
+    return parts, owners
+
+
+def _added(
+    reach: Sequence[tuple[int, int]],
+    texts: Sequence[str],
+    owners: Sequence[int | None],
+    prompt: Prompt,
+) -> tuple[tuple[int, int], ...]:
+    """How many more characters tokens have than was written in the prompt (``Passage.added``)."""
+    lengths = [0 if s.pinned else s.end - s.start for s in prompt.stretches]
+    written_before = [*accumulate(lengths, initial=0)]
+    found: list[tuple[int, int]] = []
+    counted = shift = 0  # characters of the tokens so far, and how many more they are
+    for (start, end), text, owner in zip(reach, texts, owners, strict=True):
+        if owner is None or (stretch := prompt.stretches[owner]).pinned:
+            continue
+        first, last = max(start, stretch.start), min(end, stretch.end)
+        around = max(0, min(first - start, len(text) - (last - first)))
+        for place, there in ((first, counted + around), (last, counted + len(text))):
+            written = written_before[owner] + place - stretch.start
+            if more := there - written - shift:
+                found.append((written, more))
+                shift += more
+        counted += len(text)
+    return tuple(found)
 
 
 def make_tokens(

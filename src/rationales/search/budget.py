@@ -125,7 +125,10 @@ class _Best:
     def rationale(self, evaluations: int) -> Rationale:
         """The rationale of the best subset."""
         if self.subset is None or self.score is None:
-            return nothing_known(self.context)
+            nothing = replace(nothing_known(self._finest), evaluations=evaluations)
+            if self._finest.units is None:
+                return nothing
+            return replace(nothing, units=(nothing.indices,) if nothing.indices else ())
         context, kept, score = self._finest, self.subset, self.score
         order = {index: place for place, index in enumerate(kept)}
         units = [unit for unit in context.units or () if {*unit} <= {*kept}]
