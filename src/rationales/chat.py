@@ -94,7 +94,7 @@ def _answered(
     spaces = answer[: len(answer) - len(answer.lstrip())]  # which a template may strip
     given = [*messages, {"role": "assistant", "content": spaces + _MARK % 0}]
     try:
-        before, mark, _ = _apply(tokenizer, given, asks=False).partition(_MARK % 0)
+        before, mark, _ = _apply(tokenizer, given, begins_answer=False).partition(_MARK % 0)
     except RationalesError:  # a template that wants an answer to be asked for
         return text, answer
     if not mark or before in (text, text + spaces) or before[:said] != text[:said]:
@@ -174,11 +174,13 @@ def _marked(
     return marked, pieces
 
 
-def _apply(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], asks: bool = True) -> str:
-    """The messages as the template writes them, with the beginning of an answer if it ``asks``."""
+def _apply(
+    tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], begins_answer: bool = True
+) -> str:
+    """The messages as the template writes them, and how it begins the answer after them."""
     try:
         rendered: str = tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=asks
+            list(messages), tokenize=False, add_generation_prompt=begins_answer
         )
     except Exception as error:  # whatever a template raises: jinja2's errors, KeyError, TypeError
         raise RationalesError(

@@ -262,7 +262,8 @@ function inWords({ tokens, explanation, options, context, facts }, rationale) {
   if (!sufficient)
     lead.push({
       "max-size": " The search stopped at its maximum size.", budget: " The search stopped at its limit of evaluations.",
-      deletion: " Nor is all that it may keep.", exhaustive: " No subset is; this is the best.", soft: "",
+      deletion: " All that may be kept is not sufficient either.", soft: "",
+      exhaustive: " No subset is sufficient; this is the best.",
     }[rationale.stopped ?? explanation.method] ?? " The search added all it could.");
 
   const more = [];
