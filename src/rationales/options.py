@@ -59,8 +59,8 @@ class Options:
     """Explain tokens of the text itself, or of the answer, if there is one (a chat, documents, a
     continuation); of a translation, with indices that count from the first token of the source:
     all, last (of an answer: without the token that ends it), an index (negative from the end), a
-    range such as 3:7 (without token 7), a list such as 3,7, or a word (its last occurrence; WORD#2: its
-    second; 2024#1: a word that is a number)."""
+    range such as 3:7 (without token 7), a list such as 3,7, or a word (its last
+    occurrence; WORD#2: its second; 2024#1: a word that is a number)."""
     chat: bool = False
     """Wrap the text in the model's chat template; the template's own tokens are pinned."""
     src_lang: Annotated[str | None, _Language] = None
